@@ -241,7 +241,7 @@ START = "import a\n\ndef fit():\n    x = 1\n    y = 2\n    return x + y\n\nprint
 INSIDE = "    x = 1\n    y = 2"
 MOVED = [
     (INSIDE, INSIDE), (INSIDE, "    x = 7"), ("x = 1\n    y = 2", "x = 7\n    y = 8"), ("    x = 1\n", ""), ("1", "12"),
-    ("    y = 2\n", "    y = 3\n    z = 4\n"), ("x", "longer"),
+    ("    y = 2\n", "    y = 3\n    z = 4\n"), ("x", "longer"), (INSIDE, f"    w = 0\n{INSIDE}"),
 ]  # fmt: skip
 
 
@@ -368,7 +368,7 @@ def test_an_excerpt_shows_what_lines_rest_on_and_what_uses_them_and_never_change
 
 
 def test_what_a_script_adds_is_told_from_what_is_known() -> None:
-    assert changed_lines("a\nb\nc", "a\nB\nc\nd") == {2, 4}
+    assert (changed_lines("a\nb\nc", "a\nB\nc\nd"), changed_lines("a\nb\nc", "a\nc\nc")) == ({2, 4}, {2})
     assert new_lines(f"a\nblend\n{'c' * 200}\nd", [f"a\nb\n{'c' * 200}\nd"]).splitlines() == [
         "a", "blend", "# ... 2 lines ...",
     ]  # fmt: skip

@@ -126,7 +126,7 @@ def test_calls_of_another_architecture_end_the_process_and_one_not_known_has_no_
 
 
 WITHOUT = """
-import asyncio, sys
+import asyncio, os, sys
 from mle_star.cli.app import main
 from mle_star.errors import ConfigError
 from mle_star.execution import LocalExecutor
@@ -141,7 +141,7 @@ for kind in ("auto", "namespaces", "none"):
 try:
     LocalExecutor(PipelineConfig(require_sandbox=True)).announce()
 except ConfigError as error:
-    print(error)
+    print(error, os.environ["PATH"])
 main(["doctor", "--model", "offline", "--set", "tool_profile=full"])
 """
 
@@ -151,7 +151,7 @@ def test_without_the_library_it_is_said_everywhere_and_with_what_to_install(tmp_
     (tmp_path / "libseccomp.so.2").write_text("nothing\n")
     script = tmp_path / "solution.py"
     script.write_text("print(open('/proc/self/status').read().split('Seccomp:')[1].split()[0])")
-    env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "COLUMNS": "1000"}
+    env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "COLUMNS": "1000", "PATH": f"{os.environ['PATH']}:here"}
     words = [sys.executable, "-c", WITHOUT, str(tmp_path), str(script)]
     output = subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout
     before = Path("/proc/self/status").read_text().split("Seccomp:")[1].split()[0]  # a container's own
@@ -159,6 +159,7 @@ def test_without_the_library_it_is_said_everywhere_and_with_what_to_install(tmp_
     doctor = output.splitlines()[4:]
     assert ran == [f"bubblewrap True {before}", f"namespaces True {before}", f"none False {before}"]
     assert "require_sandbox is set, but scripts would run without a filter of system calls" in refused
+    assert refused.endswith(f" {env['PATH']}"), "given back"
     (line,) = [line for line in doctor if "script sandbox" in line]
     for text in (refused, line):
         assert "libseccomp.so.2" in text and "apt install libseccomp2" in text

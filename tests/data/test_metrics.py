@@ -180,8 +180,7 @@ def test_figures_of_label_sets_are_those_of_scikit_learn(rows: list[tuple[bool, 
 def test_areas_are_those_of_scikit_learn(rows: list[tuple[int, list[int]]]) -> None:
     truth, many = np.array([label for label, _ in rows]), np.array([chances for _, chances in rows]) / 6
     for name in ("roc_auc", "average_precision"):
-        function = getattr(metrics, f"{name}_score")
-        two = (truth > 0).astype(int)
+        function, two = getattr(metrics, f"{name}_score"), (truth > 0).astype(int)
         if 0 < two.sum() < len(two):
             value = function(two, many[:, 1])
             assert known_metric(name).compute(two, many[:, :2]) == pytest.approx(value, abs=1e-12)

@@ -26,9 +26,9 @@ ODD: dict[str, list[Any]] = {
     "title": [f"The {n % 40}th of Many" for n in N], "flag": ["True", "False"] * 50, "two": [n % 2 for n in N],
     "grade": [n % 20 for n in N], "code": [n % 21 for n in N], "when": [f"{1 + n % 28}.{1 + n % 12}.2021" for n in N],
     "stamp": [1_600_000_000 + 86_400 * n for n in N], "year": [1990 + n % 30 for n in N], "list": [[n, n] for n in N],
-    "day": [20210101 + n % 28 for n in N], "spoken": [f"March {1 + n % 28}, 2021" for n in N],
+    "day": [20210101 + n % 28 for n in N], "spoken": [f"March {n % 29}, 2021" for n in N],
     "edge": [*range(98), "x y", "z"], "amounts": [*(f"{n}%" for n in range(98)), "dear", "cheap"],
-    "row_id": [n % 95 for n in N],
+    "row_id": [n % 95 for n in N], "lot": [20210101 + n % 28 for n in N],
     "threes": [f"a b {n % 51}" for n in N], "halves": [f"a b {n % 50}" for n in N],
     "time_ms": [1_600_000_000_000 + 86_400_000 * n for n in N], "huge": [1e300 * n for n in N],
 }  # fmt: skip

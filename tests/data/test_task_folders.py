@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import random
-import re
 import resource
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
@@ -71,12 +70,13 @@ TARGETS: list[tuple[Callable[[int], Any], Any]] = [
 ODD_TABLES: list[tuple[list[str] | None, Callable[[int], list[Any]]]] = [
     (["größe", "goal"], lambda i: [f"süß{i}", i % 2]), ([*["x"] * 7, "", "goal"], lambda i: [i] * 8 + [i % 2]),
     (None, lambda i: [5.1 + i / 7, "ab"[i % 2], "bc"[i % 2]]), (None, lambda i: ["ab"[i % 2]] * 2 + ["bc"[i % 2]]),
+    (["", "0", "1", "2"], lambda i: [i, i / 7, i % 5, i % 2]),
 ]  # fmt: skip
 NAMED = """
 train: id size goal, test: size, sample_submission: id goal; train: id size goal, test: id size, sample: id goal;
 train_sample: id size goal, test: id size, sample_submission: id goal; one: id x, two: id x sold;
 SERIES, test: id size, sample_submission: id goal; wine_sample: id size goal;
-whatever: a target b; whatever: label a b; whatever: a b weight; whatever: a id;
+whatever: a target b; whatever: label a b; whatever: a b weight; whatever: a id; train: id size goal, new: id size;
 train: label 0 1 2 3; train: 0 1 2 3; train: country 2000 2010 2020 target; train: inf x NaN Infinity y
 """.replace("SERIES", ", ".join(f"train_{number:02}: id size goal" for number in range(14)))
 """Tables and their columns: the rows to learn from are the fewer ones where other names say nothing."""
@@ -238,7 +238,7 @@ def test_a_parquet_file_that_unfolds_to_all_memory_is_a_line_not_a_crash(tmp_pat
     long = arrow.DictionaryArray.from_arrays(arrow.array([0] * 1000, arrow.int32()), arrow.array(["a" * 20_000_000]))
     bomb = tmp_path / "train.parquet"
     parquet.write_table(arrow.table({"x": long}), bomb, compression="zstd", store_schema=False)
-    assert bomb.stat().st_size < 10_000 and re.search(r"rows of \d+ MB", str(read_table(bomb)))
+    assert bomb.stat().st_size < 10_000 and "rows of 19 MB" in str(read_table(bomb))
     with pytest.raises(ConfigError, match="no data found"):
         guess_task(tmp_path)
 
@@ -422,8 +422,7 @@ def test_any_column_name_survives_the_way_through_a_task_file(tmp_path: Path, na
     write_task(guess, tmp_path / "task.yaml", force=True)
     assert yaml.safe_load((tmp_path / "task.yaml").read_text(encoding="utf-8"))["target"] == name
     task = load_task(tmp_path)
-    assert task.task_type == "classification"
-    assert find_layout(tmp_path, task.description).target.names == guess.targets
+    assert task.task_type == "classification" and find_layout(tmp_path, task.description).target.names == guess.targets
 
 
 def test_a_written_guess_is_read_back_and_init_writes_one(data_dir: Path, tmp_path: Path, capsys: Captured) -> None:

@@ -321,10 +321,7 @@ def test_only_the_same_script_on_the_same_data_takes_what_was_kept_if_it_loads(t
 def test_a_forecast_is_fitted_as_far_ahead_as_it_was_made_for_and_later_again(tmp_path: Path, run_script: Run) -> None:
     forecast, test = quick(profile_of(TASKS["forecast"](tmp_path / "input")), "lightgbm"), tmp_path / "input/test.csv"
     ahead, code = forecast.folds["ahead"], ed.assemble(forecast)
-    rows, train = (
-        pd.read_csv(test, parse_dates=["date"]),
-        pd.read_csv(tmp_path / "input/train.csv", parse_dates=["date"]),
-    )
+    rows, train = (pd.read_csv(path, parse_dates=["date"]) for path in (test, test.with_name("train.csv")))
     assert ahead == (rows["date"].max() - train["date"].max()).days > 1
     (tmp_path / "model").mkdir()
     met = []

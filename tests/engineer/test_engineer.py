@@ -233,10 +233,8 @@ async def test_a_script_is_clean_by_its_making_and_one_copied_from_a_discussion_
         reply = await table_desk.ask(m.AgentType.test, "contamination", **values)
         assert m.DataContaminationResult.model_validate(reply).verdict == verdict
     for code in (solution, "print(1)\n"):
-        reply = m.LeakageDetectionOutput.model_validate(
-            await table_desk.ask(m.AgentType.leakage, "detection", code=code)
-        )
-        (answer,) = reply.answers
+        reply = await table_desk.ask(m.AgentType.leakage, "detection", code=code)
+        (answer,) = m.LeakageDetectionOutput.model_validate(reply).answers
         assert answer.leakage_status == "No Data Leakage" and answer.code_block in code
         assert await table_desk.ask(m.AgentType.data, task_description="x", initial_solution=code) == ALL_USED
 
@@ -288,12 +286,13 @@ def test_every_class_counts_the_one_looked_for_comes_last_and_gini_sorts_amounts
         assert seen_in(tmp_path, "id,x,y", rows, metric).targets[0]["classes"] == classes
     for count, kind in ((2, "binary"), (5, "regression")):
         cells = ["", "NA", "-", "?", "nan", *(i % count for i in range(195))]
-        seen = seen_in(tmp_path, "id,x,y", (f"{i},{i % 7},{cell}" for i, cell in enumerate(cells)), "gini")
+        seen = seen_in(tmp_path, "id,w,x,y", (f"{i},{i % 7},{i % 3},{cell}" for i, cell in enumerate(cells)), "gini")
         found = (seen.recipe.metric.name, seen.kind, seen.data["unlabelled"])
         assert found == ("gini", kind, ["", "-", "?", "NA", "nan"])
-    rows = [f"{i},{i % 11},{'abcd'[4 * i // 30_001]}" for i in range(30_001)]  # of such a table every other row is read
+        assert look("gini", tmp_path, "Predict `x` and `y`.", ("sklearn",)).recipe.kind == "number", "one is enough"
+    rows = [f"{i},{i % 11},{'1234'[4 * i // 30_001]}" for i in range(30_001)]  # of such a table every other row is read
     seen = seen_in(tmp_path, "id,x,y", [*rows, "30001,1,rare"])
-    assert seen.targets[0]["classes"] == ["a", "b", "c", "d", "rare"] and seen.rarest == 1
+    assert seen.targets[0]["classes"] == ["1", "2", "3", "4", "rare"] and seen.rarest == 1
 
 
 @given(st.text(alphabet="#`~ \nab-", max_size=200))

@@ -114,8 +114,7 @@ def truths(signal: np.ndarray) -> dict[str, Any]:
 def test_every_family_learns_what_there_is_to_learn(key: str, kind: str) -> None:
     family = families()[key]
     frame, signal = table()
-    y = truths(signal)[kind]
-    rows = Rows(frame, count_words(frame, ["text"], WORDS) if family.reads else None)
+    y, rows = truths(signal)[kind], Rows(frame, count_words(frame, ["text"], WORDS) if family.reads else None)
     columns = {"numbers": ["n0", "n1"], "categories": ["kind"]}
     fit, held = np.arange(200), np.arange(200, 260)
     (given, others), _ = build_features(rows.take(fit), y[fit], [rows.take(held)], columns, {}, {}, job(kind))
@@ -177,8 +176,7 @@ def test_words_phrases_and_pieces_are_counted_as_the_usual_readers_count_them() 
     pieces = CountVectorizer(analyzer="char_wb", ngram_range=(2, 3))
     counted = count_words(frame, ["text"], {"words": 3, "pieces": 3, "bits": 16, "longest": 500})
     for reader, part in ((phrases, counted[:, : 2**16]), (pieces, counted[:, 2**16 :])):
-        wanted = reader.fit_transform(frame["text"]).toarray()
-        found = part.toarray()
+        wanted, found = reader.fit_transform(frame["text"]).toarray(), part.toarray()
         assert sorted(map(tuple, wanted.T)) == sorted(map(tuple, found[:, found.any(axis=0)].T))
 
 

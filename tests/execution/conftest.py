@@ -125,8 +125,7 @@ def open_run(tmp_path: Path, task: m.TaskDescription) -> OpenRun:
     def opened(
         config: m.PipelineConfig | None = None, executor: Executor | None = None, **fields: Any
     ) -> Iterator[RunContext]:
-        config = config or m.PipelineConfig(time_limit_seconds=600)
-        run_dir = tmp_path / "run"
+        config, run_dir = config or m.PipelineConfig(time_limit_seconds=600), tmp_path / "run"
         run_dir.mkdir(exist_ok=True)
         work = Path(prepare_path_directory(run_dir / "work", "main"))
         link_input_data(task.data_dir, str(work))

@@ -45,8 +45,7 @@ async def test_a_script_has_its_directory_streams_and_code(tmp_path: Path, monke
         "import os, sys\nprint(os.getcwd(), os.environ.get('FROM_THE_PARENT'))\nprint('oh', file=sys.stderr)\n"
         "raise SystemExit(3)"
     )
-    before = Path.cwd()
-    raw = await ex.execute_script(str(path), str(tmp_path), 120)
+    before, raw = Path.cwd(), await ex.execute_script(str(path), str(tmp_path), 120)
     assert (raw.stdout, raw.stderr, raw.exit_code, raw.timed_out) == (f"{tmp_path} yes\n", "oh\n", 3, False)
     assert isinstance(raw.duration_seconds, float)
     with pytest.raises(ValidationError, match="frozen"):
@@ -65,8 +64,7 @@ async def test_a_sleeper_with_five_seconds_is_told_to_end_and_killed_after_five_
         "signal.signal(signal.SIGTERM, save)\nprint('begun', flush=True)\ntime.sleep(600)"
     )
     for _ in range(5):
-        started = time.monotonic()
-        raw = await ex.execute_script(str(tmp_path / "s.py"), str(tmp_path), 5)
+        started, raw = time.monotonic(), await ex.execute_script(str(tmp_path / "s.py"), str(tmp_path), 5)
         total = time.monotonic() - started
         assert (raw.timed_out, raw.exit_code) == (True, -1)
         first, *spans = raw.stdout.split() or [""]
@@ -150,8 +148,7 @@ async def test_evaluations_at_once_have_a_directory_each(task: m.TaskDescription
 async def test_a_call_costs_little_beyond_the_script(task: m.TaskDescription) -> None:
     code = "import time\nt = time.perf_counter()\ntime.sleep(0.2)\nprint('took', time.perf_counter() - t)"
     for _ in range(8):  # what counts is the call, not what else the machine does: one of a few is left alone
-        started = time.perf_counter()
-        result = await ex.evaluate_solution(scored(0.5, code), task, QUICK)
+        started, result = time.perf_counter(), await ex.evaluate_solution(scored(0.5, code), task, QUICK)
         total = time.perf_counter() - started
         if (beyond := total - float(result.stdout.split()[1])) < 2:
             break

@@ -75,8 +75,10 @@ async def test_without_bubblewrap_namespaces_are_used_and_a_required_sandbox_tha
     tmp_path: Path, monkeypatch: Patch, caplog: Logs
 ) -> None:
     config = PipelineConfig(require_sandbox=True)
-    with pytest.raises(ExecutionError, match="sandbox could not be set up"):  # of the harness, not of the script
-        await LocalExecutor().run(request_for(tmp_path, "print(1)", input_dir=str(tmp_path / "gone")))
+    hidden: dict[Kind, str] = {"auto": "sandbox could not be set up", "namespaces": "mount .*: No such f"}
+    for kind, words in hidden.items():  # of the harness, not of the script
+        with pytest.raises(ExecutionError, match=words):
+            await LocalExecutor(sandbox=kind).run(request_for(tmp_path, "", input_dir=str(tmp_path / "gone")))
     with pytest.raises(ConfigError, match=r"require_sandbox is set, but .* without namespaces: switched off"):
         await LocalExecutor(config, sandbox="none").run(request_for(tmp_path, "open('ran', 'w')"))
     assert not (tmp_path / "ran").exists()
@@ -426,9 +428,14 @@ def test_weights_are_found_as_scripts_ask_for_them_at_once(monkeypatch: Patch, t
     hub, torch = tmp_path / "hub", tmp_path / "torch"
     write_files(hub, "models--org--name/snapshots/abc/model.safetensors")
     (hub / "models--org--empty" / "snapshots").mkdir(parents=True)
-    write_files(torch / "hub" / "checkpoints", "resnet18.pth", "readme.txt")
+    write_files(torch / "hub" / "checkpoints", *(found := [f"resnet{n}.pth" for n in range(9)]), "readme.txt")
     config = PipelineConfig(model_caches=(str(hub), str(torch)))
-    assert weights_at_hand(config) == [str(torch / "hub" / "checkpoints" / "resnet18.pth"), "org/name"]
+    wanted = [*(str(torch / "hub" / "checkpoints" / name) for name in found), "org/name"]
+    assert weights_at_hand(config) == wanted
+    write_files(torch / "later", "x.pth")
+    with monkeypatch.context() as limited:
+        limited.setattr("mle_star.execution.environment.MAX_SEEN", 9)
+        assert weights_at_hand(config) == wanted
     env = script_environment(config)
     assert (env["HF_HUB_CACHE"], env["TORCH_HOME"], env["HF_HUB_OFFLINE"]) == (str(hub), str(torch), "1")
     assert cache_places(config, {"HF_HOME": "/set"})["HF_HOME"] == "/set"

@@ -144,8 +144,7 @@ def test_between_two_scripts_our_directory_is_made_anew(tmp_path: Path) -> None:
     for number in held:
         os.close(number)
     assert {place.stat().st_mode & 0o700 for place in places} == {0o700}
-    assert sorted(entry.name for entry in work.iterdir()) == ["final", "input"]
-    assert not list((work / "final").iterdir())
+    assert sorted(entry.name for entry in work.iterdir()) == ["final", "input"] and not list((work / "final").iterdir())
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".path-1.mle-star-work", "path-1"]
     for label in ("", "..", "a/b", "/abs"):  # none leads out of the run
         with pytest.raises(ValueError, match="plain name"):

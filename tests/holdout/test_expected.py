@@ -87,8 +87,7 @@ def scripts_on_views(holdout: HoldOut, place: Path, skills: Sequence[tuple[float
     for number, (first, others, views) in enumerate(skills):
         dice, paths = random.Random(number), list[str]()
         for view in range(views if number else 5):
-            lines = ["id,y"]
-            keys = keys_of(holdout.scorer.data, holdout.views[view])
+            lines, keys = ["id,y"], keys_of(holdout.scorer.data, holdout.views[view])
             for key, source in zip(keys, holdout.views[view].order, strict=True):
                 label = int(truth[0][-1 - source]) if source < 0 else 0
                 answer = label if dice.random() < (others if view else first) else 1 - label
@@ -196,8 +195,7 @@ def test_answers_read_once_are_worth_the_same_on_every_choice_of_rows(tmp_path: 
 def test_days_that_follow_each_other_are_no_separate_observations(tmp_path: Path) -> None:
     start, dice, known = date(2023, 1, 1), random.Random(5), 5 * 400
     days = [(i, f"{start + timedelta(days=i // 5):%d.%m.%Y}", dice.randint(0, 1)) for i in range(5 * 480)]
-    scorer = scorer_on(write_split(tmp_path / "data", "id,day,y", days, known))
-    rows = range(known - 400, known)
+    scorer, rows = scorer_on(write_split(tmp_path / "data", "id,day,y", days, known)), range(known - 400, known)
     assert scorer.data.rule.kind == "time" and scorer.data.test_units == 80
 
     def width(run: int, rows: range = rows) -> float:

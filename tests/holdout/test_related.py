@@ -168,8 +168,7 @@ def test_figures_and_words_about_related_rows_are_what_they_were(tmp_path: Path)
     lines = list[str]()
     for name, (make, *_) in CASES.items():
         data = opened(tmp_path / name, make(np.random.default_rng(7)))
-        rows = related.Known(data.layout, data.train)
-        rule = data.rule
+        rows, rule = related.Known(data.layout, data.train), data.rule
         lines.append(f"--- {name}: {rule.kind} {rule.column} | {rule.reason} | {' | '.join(rule.hints)}")
         for column in rows.features:
             about, codes = data.layout.train.column(column), rows.codes(column)
@@ -197,7 +196,7 @@ def test_figures_and_words_about_related_rows_are_what_they_were(tmp_path: Path)
         better = short(change.difference, change.error, change.wins)
         lines.append(f"{better} | {short(dummy.score, dummy.low, dummy.high)}")
         shown = *holdout.split.views, holdout.split.select, *next(holdout.select_halves()), holdout.compared_rows(1)
-        lines += [*map(digest, shown), f"{holdout.search_views} {holdout.digest}"]
+        lines += [*map(digest, shown), f"{holdout.search_views} {holdout.digest} {holdout.horizon}"]
     for name in NAMED.split():
         columns = [describe(name, list(map(str, cells))) for cells in (range(50), ["A-1", "B 22"] * 9, ["a", "7", ""])]
         lines.append(f"{name}: {[(related.may_be_time(one), related.may_be_entity(one)) for one in columns]}")
@@ -259,7 +258,7 @@ def test_copies_stay_together_unless_the_test_has_copies_of_training_rows_too(tm
     table[60:][["a", "b"]].to_csv(tmp_path / "test.csv", index=False)
     assert opened(tmp_path, table[:60].to_dict("list")).rule.kind == "quantiles"
     (table[:60][["a", "b"]] + 50).to_csv(tmp_path / "test.csv", index=False)
-    assert opened(tmp_path, table.to_dict("list")).rule.kind == "copies"
+    assert opened(tmp_path, table.assign(late=table["a"]).to_dict("list")).rule.kind == "copies"
     keyed = table.assign(id=range(len(table)))
     (keyed[["a", "b", "id"]][:60] + 1000).to_csv(tmp_path / "test.csv", index=False)
     keyed[["id", "y"]].to_csv(tmp_path / "train_labels.csv", index=False)

@@ -238,7 +238,7 @@ def test_blanks_around_the_names_of_columns_mean_nothing(tmp_path: Path, header:
         train = folder / "train.csv"
         train.write_text(train.read_text().replace("x,y", "x,y "))
     scorer, text = scorer_of(folder, "accuracy"), sample.read_text().replace(sample_header, header)
-    for more in (b",\xe9\n", b"\n"):  # a column in letters of its own is not looked at
+    for more in (b" ,\xe9\n", b" \n"):  # a column in letters of its own is not looked at
         (tmp_path / "s.csv").write_bytes(b"".join(line + more for line in text.encode().splitlines()))
         assert read_answers(scorer.data, tmp_path / "s.csv", scorer.data.real_view()).real == (("p",),) * TEST
     with (tmp_path / "s.csv").open("rb") as file:
@@ -288,6 +288,9 @@ def test_answers_agree_as_the_metric_reads_them(tmp_path: Path) -> None:
         scorer = scorer_of(folder, metric)
         assert scorer.agreement(one, one) == 1.0 and scorer.agreement(one, same) > (0.3 if "top" in metric else 0.95)
         assert scorer.agreement(one, other) < 0.2 and scorer.agreement(one, weak) < 0.5, metric
+    (folder / "sample_submission.csv").write_text("".join(line.rpartition(",")[0] + "\n" for line in table))
+    with pytest.raises(Ungradable, match="there is no column for the class 'c98'"):
+        scorer_of(folder, "log_loss").score(by_row(["/".join(["0.1"] * 98)] * ROWS), range(ROWS))
 
 
 @pytest.mark.parametrize(

@@ -230,8 +230,7 @@ async def test_with_the_money_gone_the_test_script_and_one_repair_are_all_that_i
         run.agents.reply("test-subsampling_remove", fenced("rows = everything"))
         run.agents.reply("test", fenced(test))
         run.agents.always("debugger", fenced(broken_script("again")))
-        result = await finalize(run, references=["a post"])
-        call = run.agents.calls("test")[0]
+        result, call = await finalize(run, references=["a post"]), run.agents.calls("test")[0]
         assert run.agents.names == names and call.max_cost_usd == pytest.approx(most)
         assert ("rows = everything" in call.prompt) == cuts == (BLOCK not in call.prompt)
         assert run.context.budget.spent.usd == pytest.approx(spent + cost * len(names))

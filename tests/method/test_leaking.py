@@ -334,8 +334,9 @@ async def test_a_phase_cut_off_while_its_winner_is_checked_drops_what_leaks(phas
 @pytest.mark.req("REQ-P3-032")
 @pytest.mark.parametrize("second", [CANNOT, fenced("raise RuntimeError('broken')")])
 async def test_a_round_of_which_no_clean_script_was_made_stays_as_it_ran(second: str, quick_path: Path) -> None:
-    with quick(quick_path, R=2, leakage_checks="promising") as run:
-        run.agents.reply("ensembler", *fenced(script(0.7), leaks_twice := f"{script(0.99)}\nx = 1"))
+    with quick(quick_path, R=3, leakage_checks="promising") as run:
+        leaks_twice, same = f"{script(0.99)}\nx = 1", script(0.7, note="later")
+        run.agents.reply("ensembler", *fenced(script(0.7), leaks_twice, same))
         run.agents.reply("leakage-detection", leaky("level = 0.99", "x = 1"))
         run.agents.reply("leakage-correction", fenced("level = 0.98"), second)
         run.agents.always("leakage-rewrite", CANNOT)
@@ -344,7 +345,7 @@ async def test_a_round_of_which_no_clean_script_was_made_stays_as_it_ran(second:
         results = [await run_phase3(inputs, run.task, run.config), partial_phase3("", inputs)]
         for kept in (result.attempts[1].solution for result in results if result is not None):
             assert (kept.score, kept.content, leaks(run.context, kept)) == (None, leaks_twice, True)
-        assert [result and result.best_ensemble_score for result in results] == [0.7, 0.7]
+        assert [r and (r.best_ensemble_score, r.best_ensemble.content) for r in results] == [(0.7, same)] * 2
 
 
 @pytest.mark.modes("delivered", "letter")

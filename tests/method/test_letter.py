@@ -14,7 +14,7 @@ from tests.method.conftest import ScriptedAgents, ScriptedExecutor, ScriptedRun,
 
 from .replies import BOTH, NO_LEAKAGE, ScriptedCall, broken_script, by_step, fenced, leaky, script, solution
 
-SMALL = {**sized(2, 1, 2, 2, 1), "max_debug_attempts": 1}
+SMALL = {**sized(2, 1, 2, 2, 1), "max_debug_attempts": 1, "subsample_limit": 777}
 
 
 def chosen(call: ScriptedCall) -> dict[str, Any]:
@@ -60,6 +60,8 @@ async def test_the_presets_side_by_side_differ_in_these_calls_and_no_others(tmp_
     description = result.task.description
     shown = [sum(description in call.prompt for call in run.values()) for run in (usual, letter)]
     assert shown[0] == 0 < shown[1]
+    capped = [c for run in (usual, letter) for c in run.values() if c.name in ("init", "merger", "coder", "debugger")]
+    assert all("more than 777 training samples" in call.prompt for call in capped)
     tools = {call.agent.value: set(call.config.tools or ()) for call in letter.values()}
     (retriever,) = (call.config for call in letter.values() if call.name == "retriever")
     assert retriever.output_schema is not None and list(retriever.output_schema.model_fields) == ["models"]

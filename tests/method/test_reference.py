@@ -161,8 +161,7 @@ def test_the_inner_loop_agrees_with_its_reference_model(quick_path: Path) -> Non
         assert mark is None or f"# {mark}" in result.best_solution.content
         planned = sum(outcome != "planner" for outcome in outcomes[1:])
         assert [a.plan for a in result.attempts].count(PLANNER_FAILED) == len(outcomes) - 1 - planned
-        assert run.agents.names.count("planner") == len(outcomes) - 1
-        assert run.agents.names.count("coder") == 1 + planned
+        assert run.agents.names.count("planner") == len(outcomes) - 1 and run.agents.names.count("coder") == 1 + planned
 
     agrees(quick_path, compare, start=SCORES, outcomes=ATTEMPTS)
 

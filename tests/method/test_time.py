@@ -310,8 +310,7 @@ def test_phase_2_has_what_later_phases_cannot_use(
         ran(run.context, None, 9000.0)  # what was cut is never submitted: no time is kept for it
         plan_time(run.context, "phase2")
         assert run.context.budget.open_phase("phase2") == pytest.approx(has)
-        can = takes < 829
-        is_decided = not {"preset", "L"} & {*changes}
+        can, is_decided = takes < 829, not {"preset", "L"} & {*changes}
         assert decisions(run) == [("ensembles", "ensembles", can, True)] * is_decided
         run.context.shared.holdout = cast(Any, object())
         plan_time(run.context, "phase2")

@@ -49,8 +49,7 @@ def prompts_of(run_dir: Path, agent: str) -> list[str]:
 def ending_of(result: FinalResult, run_dir: Path) -> str:
     """How the run says that it was stopped; the journal's last line says the same."""
     last = events(run_dir, RunFinished)[-1]
-    assert last.state == "completed" and last.result is not None
-    assert last.result.stopped_by == result.stopped_by
+    assert last.state == "completed" and last.result is not None and last.result.stopped_by == result.stopped_by
     assert result.warnings[0].startswith(last.message) and f"`mle-star resume {run_dir}" in result.warnings[0]
     return last.message
 

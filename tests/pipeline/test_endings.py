@@ -382,17 +382,19 @@ async def test_stopped_by_another_process_the_run_can_be_taken_up_again(quick: Q
 @pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 2), (signal.SIGTERM, 1)])
 async def test_ctrl_c_twice_or_sigterm_stops_at_once(quick: QuickRun, number: signal.Signals, times: int) -> None:
     def strike() -> None:
-        for _ in range(times):
-            signal.raise_signal(number)  # in this thread, so that no second one comes before the first was taken
+        for one in (signal.SIGHUP, *[number] * times):
+            signal.raise_signal(one)  # in this thread, so that no second one comes before the first was taken
 
-    started = time.monotonic()
+    started, usual = time.monotonic(), signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
     with pytest.raises(RunInterrupted, match=r"the best submission so far is .*best_submission\.csv") as caught:
         await quick(agents=mi.MindAgents(before=mi.once("extractor", strike, wait=600)), signals=True)
+    signal.signal(signal.SIGHUP, usual)
     assert time.monotonic() - started < 240
     last, found = quick.last, caught.value.diagnostics
     assert Path(found["submission"]).is_file()
     assert last.state == "interrupted" and found["elapsed_seconds"] >= last.seconds > 0
     assert found["cost_usd"] == last.cost_usd > 0 and quick.events(ev.FinishRequested)[-1].now
+    assert not any("terminal" in request.source for request in quick.events(ev.FinishRequested))
 
 
 async def test_a_caller_who_cancels_gets_the_cancellation(quick: QuickRun) -> None:

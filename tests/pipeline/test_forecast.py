@@ -18,7 +18,7 @@ from mle_star.run.forecast import Forecaster, planned_steps
 from mle_star.run.journal import Journal, read_journal
 from mle_star.run.ledger import Ledger
 from mle_star.run.timing import FEWER_PATHS
-from mle_star.run.tried import MAX_CHARACTERS, steps_without_gain, tried, tried_table
+from mle_star.run.tried import MAX_CHARACTERS, MAX_PLAN, steps_without_gain, tried, tried_table
 from mle_star.search.control import RunControl
 from tests.conftest import as_kept, script_finished
 from tests.pipeline.conftest import QuickRun, settings
@@ -75,8 +75,7 @@ def test_what_is_expected_follows_what_happens(task: TaskDescription) -> None:
     happened: list[ev.AnyEvent] = [ev.Notice(message=""), *rows, call(), ran(100.0), ran(20.0)]
     happened += [*[call(AgentType.debugger, 0.3)] * 3, call(AgentType.coder), path]
     over = ("phase2", "phase3", "finalization")
-    ends = [ev.PhaseFinished(step=phase, phase=phase, outcome="skipped") for phase in over]
-    lines = list[str]()
+    ends, lines = [ev.PhaseFinished(step=phase, phase=phase, outcome="skipped") for phase in over], list[str]()
     for chosen in ({"preset": "quick"}, {"preset": "best"}, {"preset": "letter"}, {"more_steps": True}):
         for model in ("sonnet", "opus"):
             config = PipelineConfig(model=model, **chosen)
@@ -245,7 +244,7 @@ def telling() -> dict[str, list[ev.AnyEvent]]:
         ev.AblationFinished(step="phase2/path-0/t-0", path=0, t=0, solution_score=0.5),
         LEAK,
         attempt(0, 0, 0, "peek", 0.99, 0.99, ok=True),
-        attempt(0, 0, 1, "bin", 0.6, 0.99, ok=False),
+        attempt(0, 0, 1, "b" * MAX_PLAN, 0.6, 0.99, ok=False),
         attempt(0, 0, 2, "scale", 0.65, 0.99, ok=False),
         leaks.model_copy(update={"leaking": [digest_of(LEAK.script)]}),
         attempt(0, 0, 2, "scale", 0.65, 0.65, ok=True),
@@ -267,4 +266,5 @@ def test_what_was_tried_stands_in_one_bounded_table_the_telling_ones_first_and_a
     as_kept("pipeline/tried.txt", "\n".join([*lines, *once.repairs("phase2/path-0/t-0/k-0")]))
     many = [attempt(0, t, k, "words and words " * 40, 0.1, 0.5, ok=False) for t in range(20) for k in range(4)]
     bounded = tried_table(ledger_of(*many))
-    assert len(bounded) <= MAX_CHARACTERS and bounded.splitlines()[-1].startswith("- and ")
+    *shown, left = bounded.splitlines()
+    assert len(bounded) <= MAX_CHARACTERS and left == f"- and {80 - len(shown)} more"

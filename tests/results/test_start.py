@@ -285,6 +285,8 @@ def test_rows_of_a_file_are_written_as_that_file_has_them(name: str, tmp_path: P
     again = look(shown)
     assert again.columns == table.columns and again.sample == table.sample
     assert again.form.kind == table.form.kind and again.form.key == table.form.key
+    write_new(read_new(given, table).iloc[:, 1:], shown.with_name(f"new-{name}"), table.form, table, tmp_path)
+    assert look(shown.with_name(f"new-{name}")).columns == table.columns[1:]
 
 
 def test_a_data_frame_is_written_as_the_file_that_was_learned_from(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from mle_star import ConfigError, ExecutionError, ExecutionRawResult, PipelineCo
 from mle_star.cli.app import main
 from mle_star.data.tables import Form, Table, read_table
 from mle_star.execution import LocalExecutor
-from mle_star.execution.artifacts import save_fitted
+from mle_star.execution.artifacts import restore_fitted, save_fitted
 from mle_star.execution.harness import complete
 from mle_star.results.finished import export_run, needs, promote
 from mle_star.results.rows import read_new, write_new
@@ -148,7 +148,7 @@ def test_a_run_folder_chooses_no_interpreter(house_run: Run, tmp_path: Path, cap
     export_run(moved, tmp_path / "out")
     assert not (tmp_path / "ran").exists()
     lines = [record.getMessage() for record in caplog.records if "MLE_STAR_ALLOW_NETWORK" in record.getMessage()]
-    assert len(lines) == 3 and all(name in line and "\n" not in line for line in lines for name in settings)
+    assert len(lines) == 3 and all(f" {name}=" in line and "\n" not in line for line in lines for name in settings)
     monkeypatch.setenv("MLE_STAR_PYTHON", str(evil))
     chosen = load_model(moved).config
     assert (chosen.python, chosen.allow_network, chosen.model_caches) == (str(evil), False, ())
@@ -510,3 +510,5 @@ def test_too_much_is_not_kept_and_said_so_in_one_line(tmp_path: Path, caplog: py
     for name in ("one", "two"):
         assert save_fitted(run_dir, tmp_path / name, "digest")
     assert [path.name for path in folder.model.iterdir()] == ["two.pickle"], "another solution's is gone"
+    folder.model_note.write_text("{", encoding="utf-8")  # a crash has cut it short
+    assert restore_fitted(run_dir, tmp_path, "digest") == {}

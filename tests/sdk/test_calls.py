@@ -102,8 +102,7 @@ async def test_a_client_has_agents_not_user_settings(open_bench: OpenBench, tmp_
     assert (pairs["--agent"], pairs["--max-budget-usd"]) == ("extractor", "0.5")
     assert "--setting-sources=" in words and "--strict-mcp-config" in words
     assert "Latin" not in request.body.decode() and request.model == MODEL
-    assert "sk-ant-do-not-send" not in json.dumps(request.headers)
-    assert not any("evil" in tool for tool in request.tools)
+    assert "sk-ant-do-not-send" not in json.dumps(request.headers) and not any("evil" in tool for tool in request.tools)
 
 
 @pytest.mark.req("REQ-OR-009")

@@ -49,6 +49,7 @@ def served(server: Server) -> Iterator[Server]:
         yield server
     finally:
         server.stop()
+        assert not server._thread.is_alive(), "all that was asked has been answered"
 
 
 @pytest.fixture(scope="session")

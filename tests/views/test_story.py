@@ -167,6 +167,8 @@ def test_a_later_event_takes_the_place_of_the_earlier_and_cancelled_work_ends_wi
         story.apply(ev.PhaseStarted(step=f"phase2/path-{path}", phase="phase2", path=path))
         story.apply(ev.AgentStarted(step=f"phase2/path-{path}/t-0/ablation", agent=AgentType.ablation))
     assert [work.what for work in story.work_of(1)] == ["ablation"]
+    story.apply(ev.AblationFinished(step="phase2/path-0/t-0", path=0, t=0, solution_score=0.5))
+    assert (story.paths[0].best_score, story.paths[1].best_score) == (0.5, None)
     story.apply(ev.PhaseFinished(step="phase2/path-1", phase="phase2", path=1, outcome="cancelled", detail="time"))
     assert (len(story.work_of(0)), len(story.work_of(1))) == (1, 0)
     story.apply(ev.RunFinished(state="interrupted", message="stopped"))

@@ -217,7 +217,7 @@ def sniff_separator(name: str, text: str) -> str:
         return "\t"
     head = text[:SNIFFED_CHARACTERS]
     if len(text) > SNIFFED_CHARACTERS and "\n" in head:
-        head = head[: head.rfind("\n") + 1]
+        head = head.rpartition("\n")[0]
     marks = [mark for mark in DELIMITERS if mark in head]
     if len(marks) == 1 and '"' not in head and len({line.count(marks[0]) for line in head.splitlines() if line}) == 1:
         return marks[0]

@@ -126,14 +126,13 @@ class RunStory:
         self.working.clear()
 
     def _hear_phase(self, event: events.PhaseStarted | events.PhaseFinished) -> None:
-        step = event.step or event.phase
-        self.phases[step] = event
+        self.phases[event.step] = event
         if event.path is not None:
             path = self._path(event.path)
             path.model = getattr(event, "model", path.model)
             path.end = event if isinstance(event, events.PhaseFinished) else None
         if isinstance(event, events.PhaseFinished):  # cancelled work never says that it has ended
-            self.working = {name: work for name, work in self.working.items() if not name.startswith(f"{step}/")}
+            self.working = {name: work for name, work in self.working.items() if not name.startswith(f"{event.step}/")}
 
     # --- what readers ask ---
 
