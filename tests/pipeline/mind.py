@@ -67,8 +67,8 @@ def extracted(block: str, plan: str) -> dict[str, Any]:
     return {"plans": [{"code_block": block, "plan": plan}]}
 
 
-_UP = MetricDirection.maximize
-CLOSENESS = Metric("closeness", _UP, "numbers", lambda truth, y: round(1 - float(abs(truth - y).sum()) / len(y), 9), of_any=True)
+UP = MetricDirection.maximize
+CLOSENESS = Metric("closeness", UP, "numbers", lambda a, b: round(1 - float(abs(a - b).sum()) / len(a), 9), of_any=True)
 """A metric of one's own: answers that are all as near to the truth as the level of their script have it as score."""
 _by_key()[CLOSENESS.name] = CLOSENESS
 STUDY = "print('Ablation baseline: {:.4f}')\nprint('Ablation no level: 0.1')"
