@@ -124,7 +124,7 @@ BAD: Answer = []  # stands for an answer that cannot be read
         ([[("```python\nc = 3\n```", "q")]], 1, ("c = 3", "q")),  # nor do fences
         # part of a number is no block, and the line end before a block belongs to the comment that it ends
         ([[("level = 0.5", "p")], [("\nlevel = 0.5100\n", "q")]], 2, ("level = 0.5100", "q")),
-        pytest.param([[("level = 0.5", "p")]], 1, ("level = 0.5", "p"), marks=LETTER),
+        pytest.param([BAD, [("level = 0.5", "p")]], 2, ("level = 0.5", "p"), marks=LETTER),
         ([[WRONG], [RIGHT]], 2, RIGHT), ([[WRONG], [WRONG], [RIGHT]], 3, RIGHT),
         ([[WRONG], [WRONG], [WRONG], [RIGHT]], 3, None),
         # after three wrong blocks any other plan of the newest answer will do
@@ -141,9 +141,10 @@ async def test_a_block_that_is_not_in_the_solution_is_asked_for_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     for number, answer in enumerate(answers):
-        reply = plans(*answer) if answer else {"plans": "oops"}
+        reply = plans(*answer) if answer else {"plans": "oops" * 100}
         quick_run.agents.reply("extractor", json.dumps(reply) if number % 2 else reply)  # by its schema or in a text
     chosen = await outer.choose_block("summary", solution(SCRIPT), ["old"])
+    assert ("oops" * 100 in caplog.text) == (quick_run.config.letter and BAD in answers), "the raw reply, or its head"
     assert (chosen and (chosen.code_block.rstrip(), chosen.plan)) == found
     if found:
         given = {plan: block for answer in answers for block, plan in answer}[found[1]]

@@ -365,5 +365,4 @@ async def test_a_revision_becomes_the_script_unless_all_is_used_or_it_is_none(
     assert (changed is original) == stays and changed == safety.parse_data_agent_response(reply, original)
     assert stays or changed == original.model_copy(update={"content": content}), "all but the content stays"
     assert original.model_dump() == before and original.content in quick_run.agents.log[0].prompt
-    warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert any("x" * 300 in line for line in warned) == (letter and "xxx" in reply), "to the letter all of it"
+    assert not any("x" * 300 in record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)

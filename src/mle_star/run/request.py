@@ -74,8 +74,8 @@ def code_of(reply: str) -> str:
 
 
 def warn_unusable(agent: AgentType, reply: str) -> None:
-    """Say that a reply cannot be used: its head, or all of it where that is the letter."""
-    whole = current_run().config.letter and agent not in (AgentType.coder, AgentType.ensembler, AgentType.test)
+    """Say that a reply cannot be used: its head, or all of the extractor's to the letter."""
+    whole = current_run().config.letter and agent is AgentType.extractor
     shown = reply if whole else reply[:QUOTED_CHARACTERS]
     logger.warning("%s: parse failure: unusable reply of %s: %r", current_run().place, agent.value, shown)
 

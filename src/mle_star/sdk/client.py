@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mle_star.errors import AgentError, ConfigError
-from mle_star.models import AgentConfig, PipelineConfig, TaskDescription
+from mle_star.models import AgentConfig, AgentType, PipelineConfig, TaskDescription
 from mle_star.models.agents import section
 from mle_star.run.budget import Budget, read_prices
 from mle_star.run.events import AgentReply
@@ -221,7 +221,7 @@ class AgentClient:
             if self.replies != expected:
                 continue
             if outcome.reason == "unparseable":
-                level = logging.WARNING if self.config.letter else logging.DEBUG
+                level = logging.WARNING if self.config.letter and agent == AgentType.extractor else logging.DEBUG
                 logger.log(level, "%s: the whole reply, which cannot be read: %r", agent, outcome.reply)
             if outcome.reason == "unparseable" and not note and not self.config.letter:
                 note = section("unreadable_reply", problem=outcome.message)
