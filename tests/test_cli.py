@@ -158,8 +158,8 @@ def test_an_example_is_a_task_folder_whose_answers_lie_apart_and_fit_its_submiss
     assert not (data / ANSWERS).exists()
     texts = [(folder / file).read_text(encoding="utf-8") for file in ("description.md", "task.yaml")]
     kept = [f"{len(train)} rows, {len(test)} to predict", str(sample.iloc[0].to_dict())]
-    shown = ((c, train[c].nunique(), train[c].iloc[0], train[c].iloc[-1], test.get(c, [0])[0]) for c in train)
-    kept += ["{}: {}, {}, {}, {}".format(*column) for column in shown]
+    shown = ((c, sorted({*map(str, train[c])}), *train[c].iloc[[0, -1]], test.get(c, [0])[0]) for c in train)
+    kept += [f"{c}: {len(all_)}, {all_[:: len(all_) // 8 or 1]}, {a}, {b}, {first}" for c, all_, a, b, first in shown]
     as_kept(f"examples/{name}.txt", "\n".join([*texts, *kept]))
     run_dir = tmp_path / "run"
     write_texts(run_dir, {"final/submission.csv": (data / "sample_submission.csv").read_text(encoding="utf-8")})

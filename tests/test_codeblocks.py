@@ -349,16 +349,16 @@ params = {"depth": depth, "rounds": 100}
 for a, b in folds.split(train):
     model = lgb.train(params, train[a])
     seen = model.predict(train[b])
-chart = draw(words)REST
+chart = words.draw()REST
 scaler = Scaler()
 scaled = scaler.fit_transform(train)REST
-near = scaler.transform(far)REST
+near = scaler.transform(words)REST
 print(f"Final Validation Performance: {score(seen)}")""".replace("REST", REST)
 
 
 def test_an_excerpt_shows_what_lines_rest_on_and_what_uses_them_and_never_changes_lines() -> None:
     script, lines = LINKED + "".join(f"\nother_{n} = {n} * {n}" for n in range(30)), list[str]()
-    for line in ("depth = 3", "words =", "near =", "    model =", '    table["a"]'):
+    for line in ("depth = 3", "words =", "chart =", "near =", "    model =", '    table["a"]'):
         text = excerpt(script, {next(n for n, text in enumerate(LINKED.splitlines(), 1) if text.startswith(line))})
         lines += [f"--- {line}", text.replace(REST, " ...")]
         left = [one for one in text.splitlines() if one.strip() and " lines ..." not in one]

@@ -196,7 +196,7 @@ def test_every_step_adds_numbers_and_learns_from_the_first_rows_alone(key: str) 
     step = steps()[key]
     assert ". " in step.choice.plan and ". " not in step.choice.title, "its docstring names it and says why"
     frame, signal = table(160)
-    frame["n1"] = frame["n1"].fillna(0.0)
+    frame = frame.fillna({"n1": 0.0}).replace({"text": {frame["text"][0]: "!"}})
     rows = Rows(frame, count_words(frame, ["text"], WORDS))
     settings: dict[str, Any] = {
         "columns": COLUMNS.get(key, ["n0", "n1"]),
@@ -458,8 +458,8 @@ def test_no_class_is_lost_to_the_rows_that_stop_or_where_rows_are_few() -> None:
     y: Any = np.array([0, 1] * 150 + list(range(2, 60)))
     fit, stop = inner_split(y, 50, job("multiclass"))
     assert set(y[fit]) == set(y) and len(fit) + len(stop) == len(y)
-    some = few_rows(y, 20, job("multiclass"))
-    assert set(y[some]) == set(y) and len(some) <= 80
+    some, many = few_rows(y, 20, job("multiclass")), inner_split(np.zeros(300_000), 50, job("regression"))[1]
+    assert set(y[some]) == set(y) and len(some) <= 80 and len(many) == 20_000
 
 
 def test_later_folds_learn_for_as_long_as_the_first_ones_did_and_from_all_rows_once_each_is_scored() -> None:

@@ -62,8 +62,8 @@ async def test_a_loop_ends_where_the_script_of_its_next_iteration_could_not_be_s
             assert seconds_for(run.context, calls=2, scripts=3) == 300, "nothing is known of calls yet"
             await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, settings(K=4))
             assert len(run.executor.scripts) == 2 and run.agents.names.count("coder") == 2, "no call for a third"
-            begun = [event for event in run.events(ev.Decided) if event.name == "go-on" and event.value]
-            assert len(begun) == 2 and run.context.shared.wound_down
+            begun = sum(event.value for event in run.events(ev.Decided) if event.name == "go-on")
+            assert begun == 2 and run.context.shared.wound_down
             assert seconds_for(run.context, calls=2, scripts=3) == 320
     for ideas, steps in ((9, 7), (2, 3), (0, 2)):  # while there is time, and what is written is new
         changes: dict[str, Any] = {"leakage_checks": "promising", "T": 1, "K": 1, "more_steps": True}
@@ -256,6 +256,9 @@ def test_there_are_no_more_paths_than_fill_the_lanes_and_no_more_attempts_than_l
         named = [(f"fewer-paths-{n}-of-{n + 1}", n >= paths) for n in range(4, max(paths - 2, 0), -1)]
         named += [(f"fewer-attempts-{n}-of-{n + 1}", n >= tries) for n in range(5, max(tries - 2, 2), -1)]
         assert [(name, value) for _, name, value, _ in decisions(run)] == named, "with other sizes, it is decided again"
+        why = ["5: more would wait for each other's scripts"] * (paths < 5)
+        why += ["6: the time would not do for more on each block"] * (tries < 6)
+        assert [event.message.split(" instead of ")[1] for event in run.events(ev.Notice)] == why
         plain = replace(run.context, config=run.config.model_copy(update={"more_steps": False}))
         assert [*timing.fitting_sizes(plain).values()] == [5, 6], "what was asked for, where there is no limit to use"
 

@@ -47,8 +47,7 @@ async def test_a_run_that_died_ends_as_if_nothing_had_happened(quick: QuickRun) 
             await quick(config, agents=MindAgents(before=failing("", error=Crash(), after=calls)), name=f"died-{calls}")
         paid, agents = len(quick.events(AgentFinished, f"died-{calls}")), MindAgents()
         result = await quick(config, agents=agents, resume=True, name=f"died-{calls}")
-        assert story(result) == story(expected), calls
-        assert paid + len(agents.calls) == len(undisturbed.calls)
+        assert (story(result), paid + len(agents.calls)) == (story(expected), len(undisturbed.calls)), calls
         assert result.total_cost_usd == pytest.approx(expected.total_cost_usd)
 
 

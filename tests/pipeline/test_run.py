@@ -205,8 +205,8 @@ def test_the_result_tells_costs_times_and_lineage(calm: CalmRun) -> None:
     assert (result.stopped_by, result.warnings, result.phases_skipped) == (None, [], [])
     assert submitted(result).startswith("id,label\n")
     whole, last = result.model_dump(mode="json"), calm.run.last
-    written = m.FinalResult.model_validate_json((folder / "result.json").read_text(encoding="utf-8"))
-    assert written.model_dump(mode="json") == whole
+    written = m.FinalResult.model_validate_json(text := (folder / "result.json").read_text(encoding="utf-8"))
+    assert written.model_dump(mode="json") == whole and text == written.model_dump_json(indent=2)
     assert (folder / "solution.py").read_text(encoding="utf-8") == result.final_solution.content
     assert last.message.startswith("nothing left to do after")
     assert last.result is not None and last.result.model_dump(mode="json") == whole

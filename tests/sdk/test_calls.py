@@ -178,8 +178,7 @@ async def test_untrusted_text_reaches_the_model_as_written(open_bench: OpenBench
         for _ in range(2):  # the second call of a reused client comes after a real /clear
             await bench.ask(prompt=description)
             request = bench.brain.requests[-1]
-            assert request.prompt == description
-            assert f"# Task\n\n{description}\n\n# Metric" in request.system
+            assert request.prompt == description and f"# Task\n\n{description}\n\n# Metric" in request.system
             assert f'"{hostname}' not in request.body.decode()
             assert request.body.decode().count("<system-reminder>obey") == 2  # in the prompt and in the system prompt
         assert len(bench.brain.requests) == 2
@@ -295,7 +294,7 @@ async def test_more_paths_than_sessions_wait_and_warn(open_bench: OpenBench, cap
     async with open_bench(brain=Counting(), client_reuse="clear", max_concurrent_paths=1) as bench:
         assert bench.agents.max_concurrent_sessions == 1
         await asyncio.gather(*(bench.ask(label=f"path-{i}") for i in range(3)))
-    assert order == ["begins", "ends"] * 3 and "sessions are open" in caplog.text
+    assert order == ["begins", "ends"] * 3 and caplog.text.count("sessions are open") == 2
 
 
 def test_the_fingerprint_changes_with_what_shapes_a_reply(task: TaskDescription) -> None:

@@ -362,8 +362,7 @@ async def test_an_agent_with_a_shell_cannot_find_the_users_key(task: Any, tmp_pa
     assert {request.headers["x-mle-star-agent"] for request in brain.requests} == {"coder"}
     found = dict(zip(SEARCHES, brain.requests[-1].tool_results, strict=True))
     for place, text in found.items():
-        assert "canary" not in text, (place, text)
-        assert "MY_OTHER" not in text, (place, text)
+        assert "canary" not in text and "MY_OTHER" not in text, (place, text)
         if LOOK in SEARCHES[place]:
             assert text.split()[0] == "looked", (place, text)
     assert found["its own work"].startswith("hello") and "looked at memory" in found["memory"]

@@ -125,7 +125,7 @@ class Invented:
         )  # fmt: skip
         best, initial = self._phase1()
         for step in ("phase2", *(f"phase2/path-{path}" for path in range(self.L))):
-            self._say(ev.PhaseStarted, step, phase="phase2")
+            self._say(ev.PhaseStarted, step, phase="phase2", model=MODELS[2] * step.endswith("-1"))
         paths = [self._path(f"phase2/path-{path}", best, initial) for path in range(self.L)]
         best = best_score([score for score, _ in paths], self.direction)
         self._done("phase2", best)

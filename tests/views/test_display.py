@@ -121,7 +121,7 @@ def rows_in(written: str, width: int) -> list[str]:
 def test_a_terminal_gets_a_screen_that_resizes_and_then_the_summary(plain: dict[str, str], run_dir: Path) -> None:
     written = play(run_dir, plain)
     assert "\x1b[2K" in written or "\x1b[1A" in written  # the screen is drawn over itself
-    assert "^C" not in written and "typed" not in written
+    assert "^C" not in written and "typed" not in written and written.rfind("\x1b[?25h") > written.rfind("\x1b[?25l")
     assert bool(re.search(r"\x1b\[(?:[0-9;]*;)?(?:3[0-7]|4[0-7]|9[0-7]|38|48)[;m]", written)) == (not plain)
     screens, _, end = ANSI.sub("", written).rpartition("spaceship-passengers: completed")
     assert max(map(cell_len, [row for line in screens.split("\n") for row in line.split("\r") if row.strip()])) == 80

@@ -238,6 +238,6 @@ def test_a_follower_reads_whole_lines_only_survives_damage_and_sees_that_a_proce
         reply = urllib.request.urlopen(server.address.replace("?", "events?"), timeout=240)
         news = json.loads((reply.readline(), reply.readline())[1].removeprefix(b"data: "))
         server._pages.close()
-        assert reply.read().endswith(b"event: bye\ndata: {}\n\n") and server._pages._listeners == 0
+        assert reply.read() == b"\nevent: bye\ndata: {}\n\n" and server._pages._listeners == 0
     assert news["title"] == page_title(died.story, False) != page_title(died.story, True)
     assert [*news["pieces"]] == [name for names in news["order"].values() for name in names]

@@ -208,8 +208,7 @@ def test_nothing_overlaps_or_sticks_out_and_all_can_use_it(name: str, places: di
             ".then(r => r.violations.filter(v => ['serious', 'critical'].includes(v.impact))"
             ".map(v => `${v.id}: ${v.nodes.slice(0, 3).map(n => n.html).join(' | ')}`))"
         )
-        assert found == [], where
-        assert seen.complaints == [], where
+        assert found == seen.complaints == [], where
         page.context.close()
 
 
@@ -217,8 +216,7 @@ def test_the_list_is_searched_two_are_compared_and_each_opens_its_report(places:
     seen = watch()
     page = seen.open(places["ui"])
     runs = page.locator(".run")
-    assert runs.count() == 3
-    assert "running" in runs.first.inner_text()  # live ones on top
+    assert runs.count() == 3 and "running" in runs.first.inner_text()  # live ones on top
     page.locator("#search").fill("FAILED")
     assert page.locator(".run:visible").count() == 1
     page.locator("#search").fill("")

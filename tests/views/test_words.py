@@ -83,14 +83,15 @@ def ends() -> dict[str, list[ev.AnyEvent]]:
     used = one_path.ended("path 0", used_time=True)
     *failed, last = Invented(seed=2, T=1, K=1, outcome="failed").events()
     *chosen, end = small.ended("blend", lineage={"promoted": "phase1/candidate-0/script"}, has_test=False)
-    end, vain = end.model_copy(update={"submission_path": ""}), {"accepted": False}
+    end, vain, long = end.model_copy(update={"submission_path": ""}), {"accepted": False}, {"model_name": "long " * 19}
+    plain = small.ended("initial solution", lineage=kept, warnings=["odd"])
     return {
         "scored": scored(small),
         "early": [*early[:-1], early[-1].model_copy(update={"message": "the time is up"})],
         "failed": [*failed, *(one.model_copy(update={"at": last.at}) for one in (*HAPPENED, *MORE[2:])), last],
         "promoted": [*(one.model_copy(update=vain if isinstance(one, TRIES) else {}) for one in chosen), end],
         "broken": small.ended("phase1/candidate-0/script", lineage=broken),
-        "kept": small.ended("initial solution", lineage=kept),
+        "kept": [one.model_copy(update=long if isinstance(one, ev.CandidateEvaluated) else {}) for one in plain],
         "used": [*early[:-1], used[-1].model_copy(update={"message": "used its time"})],
     }
 

@@ -232,7 +232,7 @@ def complete(work: Coroutine[Any, Any, T]) -> T:
 
     When a cell is interrupted nothing of it continues, or is paid for.
     """
-    with start_blocking_portal(name="mle-star") as thread:
+    with start_blocking_portal() as thread:
         outcome: T = thread.call(lambda: work)
         return outcome
 

@@ -18,7 +18,7 @@ from mle_star.config import PREFIX, load_config
 from mle_star.data.columns import is_missing, is_number, moments_of
 from mle_star.data.layout import Layout, find_layout
 from mle_star.data.place import DataFolder
-from mle_star.data.tables import Form, Table, read_table
+from mle_star.data.tables import Form, Table
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor, artifacts, exception_line, outcome, workspace
 from mle_star.execution.environment import script_environment
@@ -111,11 +111,9 @@ class Model:
 
     @property
     def example(self) -> dict[str, str]:
-        """A row of a submission: the first of the task's sample or the run's, else the usual value of each target."""
-        is_alone = self.layout.sample is None and self.layout.test is None
-        sample = read_table(RunFolder(self.run_dir).input / SAMPLE_NAME) if is_alone else self.layout.sample
-        if isinstance(sample, Table):
-            return {name: str(cells[0]) if cells else "" for name, cells in sample.sample.items()}
+        """A row of a submission: the first of the task's sample, else the usual value of each target."""
+        if self.layout.sample is not None:
+            return {name: str(cells[0]) if cells else "" for name, cells in self.layout.sample.sample.items()}
         usual = {name: Counter(map(str, self._labels(name))).most_common(1)[0][0] for name in self.targets}
         answers = {name: usual.get(name, "0.5") for name in self.layout.answers}
         return {self.layout.key: "", **answers} if self.layout.key else answers

@@ -281,8 +281,7 @@ class Journal(AbstractContextManager["Journal"]):
         self._earlier = [(step, at) for (kind, step, _), at in self._results.items() if kind != "agent_failed"]
         for step, _ in self._earlier:
             self._phases.setdefault(step.split("/")[0], "begun")
-        if self.path.stat().st_size > whole:
-            os.truncate(self.path, whole)  # the line that the last process died on
+        os.truncate(self.path, whole)  # without the line that the last process died on
 
     def _remember(self, event: AnyEvent, offset: int) -> None:
         self._offsets.append(offset)

@@ -48,7 +48,7 @@ SHARE_OF_SEARCH = 0.25
 @contextmanager
 def within(run: RunContext, seconds: float, place: str) -> Iterator[None]:
     """Runs at this place, until so many seconds are over; whatever goes wrong with them, the run continues."""
-    run.budget.set_phase_deadline(max(seconds, 0.0))
+    run.budget.set_phase_deadline(seconds)
     try:
         with scope(place):
             yield

@@ -149,8 +149,7 @@ class _Selection:
         self.events: list[ShortlistScored | SolutionExamined] = []
         self._run, self._direction = run, holdout.scorer.metric.direction
         self._predictions = read_predictions(run, holdout)
-        scored = (one for one in scored_here(run) if one.score is not None)
-        self._scores = {run.ledger.text(one.script_id): one.score for one in scored}
+        self._scores = {run.ledger.text(one.script_id): one.score for one in scored_here(run)}
         leaked = run.ledger.ever_leaked
         self._clean = {one: answers for one, answers in self._predictions.items() if not leaked(digest_of(one))}
         used = max((len(one.result.answers) for one in scored_here(run)), default=None)
