@@ -291,8 +291,7 @@ class _Pipeline:
     async def _phase3(self, phase1: Phase1Result, solutions: list[SolutionScript]) -> Phase3Result | None:
         skip = "there is one path only" if self.config.num_parallel_solutions == 1 else ""
         scripts = {solution.content for solution in solutions}
-        stuck = scripts == {phase1.initial_solution.content} and not self.config.letter
-        if stuck and self.stages.stop is not None:
+        if scripts == {phase1.initial_solution.content} and not self.config.letter and self.stages.stop is not None:
             skip = skip or "no path got beyond the initial solution in its time"
         if skip := skip or self.stages.reason_to_skip("phase3") or ("" if solutions else "Phase 2 was skipped"):
             self.stages.skip("phase3", skip)
@@ -301,8 +300,7 @@ class _Pipeline:
             logger.warning("all paths ended with the same script: an ensemble of it has little value")
         stage, seconds = Stage(self.stages, "phase3"), self.stages.open("phase3")
         with scope("phase3"):
-            work = run_phase3(solutions, self.task, self.config)
-            result, why = await self.stages.attempt(seconds, work, "phase3")
+            result, why = await self.stages.attempt(seconds, run_phase3(solutions, self.task, self.config), "phase3")
         if isinstance(why, BudgetExceeded):
             result = partial_phase3("phase3/", solutions)
         outcome, detail = self.stages.end_by(why)

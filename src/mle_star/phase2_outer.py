@@ -81,8 +81,8 @@ async def _outer_step(t: int, best: SolutionScript, history: list[OuterStepRecor
         block = CodeBlock(content=chosen.code_block, outer_step=t)
         inner = await run_phase2_inner_loop(best, block, chosen.plan, h_best, run.task, run.config, tried=tried)
         best = inner.best_solution.model_copy(update={"score": inner.best_score})
-    seconds = time.monotonic() - started
-    logger.info("%s: outer step %d complete: h_best %s, %.1f s", run.place, t, best.score, seconds)
+    words = run.place, t, best.score, time.monotonic() - started
+    logger.info("%s: outer step %d complete: h_best %s, %.1f s", *words)
     return best
 
 

@@ -52,8 +52,7 @@ Evaluated = tuple[SolutionScript, EvaluationResult]
 async def check_and_evaluate(candidate: SolutionScript, origin: SolutionScript | None = None) -> Evaluated:
     """Check for leakage, run, repair, score: how every phase evaluates; one that never came counts as failed."""
     if not candidate.content:
-        nothing = EvaluationResult(stdout="", stderr="", exit_code=-1, duration_seconds=0.0, is_error=True)
-        return candidate, nothing
+        return candidate, EvaluationResult(stdout="", stderr="", exit_code=-1, duration_seconds=0.0, is_error=True)
     return await evaluate_checked(await check_before_running(candidate, origin))
 
 
@@ -364,8 +363,7 @@ async def _rewrite_leaking(solution: SolutionScript, answers: list[LeakageAnswer
     values = {"code": solution.content, "flagged_block": blocks, "final_script": final}
     code = await ask_for_code(AgentType.leakage, "rewrite", **values)
     if code.strip() == solution.content.strip() and code:
-        misquoted = all(locate_block(block, solution.content) is None for block in blocks)
-        return solution if misquoted else None
+        return solution if all(locate_block(block, solution.content) is None for block in blocks) else None
     if not code or (compiles(solution.content) and not compiles(code)):
         return None
     return solution.model_copy(update={"content": code if final else with_score_line(code), "score": None})

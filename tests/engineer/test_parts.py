@@ -496,15 +496,12 @@ def test_settings_seed_threads_and_loss_reach_the_libraries_and_trees_without_an
     as_kept("engineer/libraries.txt", "\n".join(lines))
 
 
-def test_a_class_of_one_row_has_chances_and_none_is_written_as_certain() -> None:
+def test_a_class_of_one_row_has_chances_none_is_certain_and_a_category_needs_no_level_that_comes_twice() -> None:
     frame, y = pd.DataFrame({"x": [0.0, 0.1, 0.2, 0.3, 5.0]}), np.array([0, 0, 0, 0, 1])
     (chances,) = fit_kernel(Rows(frame), y, [Rows(frame)], {"strength": 10.0}, job("binary"))
     assert chances.sum(axis=1) == pytest.approx(np.ones(5)) and list(chances.argmax(axis=1)) == list(y)
     written = spread(np.array([[1.0, 0.0], [0.25, 0.75]]), np.zeros(2), np.array([0, 2]), 3, "plain", job("multiclass"))
     assert written.tolist() == [[1 - 1e-6, 1e-6, 1e-6], [0.25, 1e-6, 0.75]]
-
-
-def test_a_category_without_any_level_that_comes_twice_is_still_one() -> None:
     frame = pd.DataFrame({"plate": [f"B-{i}" for i in range(30)], "x": np.arange(30.0)})
     fit, other = encode([frame, frame.iloc[:3]], ["x"], ["plate"])
     assert list(fit.columns) == list(other.columns) == ["x", "plate"]

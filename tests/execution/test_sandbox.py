@@ -88,15 +88,12 @@ async def test_without_bubblewrap_namespaces_are_used_and_a_required_sandbox_tha
     assert not [record for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def test_what_is_missing_is_said_in_one_line() -> None:
+def test_what_is_missing_is_said_in_one_line_and_a_report_that_makes_no_sense_is_not_believed() -> None:
     found: list[dict[str, Any]] = [
         {"no_namespaces": f"gone: {box.INSTALL_HINT}", "seccomp": True}, {"kind": "namespaces", "seccomp": True},
         {"no_namespaces": "gone", "no_seccomp": "no library"}, {"kind": "bubblewrap", "no_seccomp": "no library"},
     ]  # fmt: skip
     as_kept("execution/missing.txt", "\n".join(box.Sandbox(**one).missing for one in found))
-
-
-def test_a_report_that_makes_no_sense_is_not_believed() -> None:
     twice, strange = b"exit\t0\nexit\t0\n", b"new\t1\nexit\t0\n"
     for text in (b"error\tx\nexit\t0\n", twice, b"exit\t\n", b"exit\tx\n", b"\xff\n", b"exit 0\n", strange):
         assert parse_report(text) is None, text

@@ -285,15 +285,12 @@ async def test_a_study_with_time_for_one_variant_varies_one_part(rich: ScriptedR
         assert f"time for the baseline and {variants}.\n" in await prompt_of(rich, "ablation")
 
 
-def test_the_script_around_a_block_holds_a_mark_in_its_place() -> None:
+def test_a_script_has_a_mark_where_its_block_stands_and_an_analysis_as_many_whole_lines_as_have_room() -> None:
     script = "import x\n\ndef f():\n    model = Ridge()\n    return model\n\nprint(f())\n"
     block = "    model = Ridge()"
     assert around(script, block) == script.replace(block, f"    {MARK}")
     assert around(script, "import x\n") == script.replace("import x\n", f"{MARK}\n")
     assert around(script, "no such block") == script == around(script, " ")
-
-
-def test_as_many_whole_lines_of_an_analysis_are_shown_as_have_room() -> None:
     shown = {3: "ab", 8: "ab c\nde", 9: "ab c\nde", 12: "ab c\nde\nfgh"}
     assert {most: _first_lines("ab c\nde\nfgh", most) for most in shown} == shown
 

@@ -87,8 +87,7 @@ def _summaries() -> dict[str, str]:
     """The first line of each command's help, read without loading what the commands need."""
     found: dict[str, str] = {}
     for module in MODULES:
-        text = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
-        found |= dict(_DOCUMENTED.findall(text))
+        found |= dict(_DOCUMENTED.findall(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")))
     return found
 
 

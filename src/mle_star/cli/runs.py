@@ -249,8 +249,7 @@ def _list_steps(screen: Console, steps: dict[str, Record]) -> None:
         seconds = script.result.duration_seconds if script else call.seconds if call else None
         numbers = {text.score: score, text.money: call and call.cost_usd, text.duration: seconds}
         cells = ["" if value is None else write(value) for write, value in numbers.items()]
-        style = {"failed": "red", "accepted": "green"}.get(words, "")
-        made.add_row(Text(step), Text(words, style=style), *cells)
+        made.add_row(Text(step), Text(words, {"failed": "red", "accepted": "green"}.get(words, "")), *cells)
     screen.print(made)
 
 

@@ -90,10 +90,9 @@ def _holds_data(folder: Path) -> bool:
 def given_target(found: Survey, given: str) -> Target:
     """The column, or the columns with commas between them, that the caller names."""
     tables = found.tables_of_labels[::-1]
-    wanted = tuple(part.strip() for part in given.split(","))
     for table in tables:
         known_as = {**{column.strip(): column for column in table.columns}, **{c: c for c in table.columns}}
-        for names in ((given,), wanted):
+        for names in ((given,), tuple(part.strip() for part in given.split(","))):
             if set(names) <= set(known_as):
                 return Target(tuple(map(known_as.__getitem__, names)), table, "Given.")
     if not tables:

@@ -36,6 +36,8 @@ WHOLE_BYTES = 4_000_000
 """A file up to this size is read whole; of a larger one, this much."""
 MAX_LINE = 1 << 24
 """A mask in run lengths is one long cell; beyond this it is none."""
+SPARE_ROWS = 1000
+"""Of a submission with too many rows so many are read beyond twice the right number: enough to say what is wrong."""
 MAX_BLANK_LINES = 100_000
 MAX_SECONDS = 60.0
 """Of computing, not of waiting: a busy machine must not make a table unreadable."""
@@ -370,9 +372,8 @@ def read_text(path: Path) -> str:
 
 def read_mapping(path: Path) -> dict[str, Any]:
     """The top level of a YAML file, or one line that says what is wrong with it."""
-    text = read_text(path)
     try:
-        content = yaml.load(text, Loader=StrictLoader)
+        content = yaml.load(read_text(path), Loader=StrictLoader)
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError(f"{path}{line}: not valid YAML ({error.problem})") from None

@@ -139,8 +139,7 @@ class Question:
 
 def fenced(code: str) -> str:
     """Code as the one block of a reply, in a fence that nothing inside can close."""
-    longest = max((len(run) for run in re.findall("`{3,}", code)), default=0)
-    fence = "`" * max(3, longest + 1)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", code)), default=0))
     return f"{fence}python\n{code.rstrip()}\n{fence}"
 
 

@@ -101,7 +101,6 @@ def _look(metric: str, folder: Path, description: str, packages: tuple[str, ...]
     classes = max((len(target.get("classes", [])) for target in targets), default=0)
     kind: Kind = "regression" if recipe.kind in ("number", "grade") else "binary" if classes <= 2 else "multiclass"
     characters = (sum(c.characters for c in texts) + 40.0 * len(data["lists"])) * min(rows, 40_000)
-    words = {"words": 2, "pieces": 4 if characters < 4e5 else 0, "bits": 18, "longest": 2000} if reading else {}
     return Profile(
         recipe=recipe,
         kind=kind,
@@ -120,7 +119,7 @@ def _look(metric: str, folder: Path, description: str, packages: tuple[str, ...]
         class_count=classes if kind != "regression" else 0,
         rarest=min((target["rarest"] for target in targets if "rarest" in target), default=0),
         width=max(1, len(columns)),
-        words=words,
+        words={"words": 2, "pieces": 4 if characters < 4e5 else 0, "bits": 18, "longest": 2000} if reading else {},
         positive=never_negative(layout, targets),
         **order,
     )

@@ -8,7 +8,6 @@ from mle_star.execution.environment import detect_gpu as detect_gpu
 from mle_star.execution.environment import detect_gpu_info as detect_gpu_info
 from mle_star.execution.environment import inspect_interpreter as inspect_interpreter
 from mle_star.execution.environment import scrub_credentials as scrub_credentials
-from mle_star.execution.harness import SUBSAMPLE_INSTRUCTION as SUBSAMPLE_INSTRUCTION
 from mle_star.execution.harness import ExecutorStrategy as ExecutorStrategy
 from mle_star.execution.harness import detect_error_masking as detect_error_masking
 from mle_star.execution.harness import evaluate_batch as evaluate_batch
@@ -41,3 +40,4 @@ from mle_star.method.scores import is_better_solution as is_better_solution
 from mle_star.method.scores import parse_score as parse_score
 from mle_star.method.scores import rank_solutions as rank_solutions
 from mle_star.models import ExecutionRawResult as ExecutionRawResult
+from mle_star.prompts import SUBSAMPLE_INSTRUCTION as SUBSAMPLE_INSTRUCTION

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, cast
 
 from mle_star.errors import ConfigError
 from mle_star.execution.environment import concurrent_scripts, detect_gpu_info, usable_cores
@@ -79,17 +79,9 @@ class Announcement:
         return self.machines is None
 
 
-@runtime_checkable
-class Announcing(Protocol):
-    """An executor that says something of itself."""
-
-    def announce(self) -> Announcement:
-        """What confines its scripts, and where they run."""
-
-
 def announced(executor: Executor) -> Announcement:
     """What an executor says of itself; the local one finds it out the first time, which takes a while."""
-    return executor.announce() if isinstance(executor, Announcing) else Announcement()
+    return cast(Announcement, getattr(executor, "announce", Announcement)())
 
 
 async def surroundings_of(executor: Executor) -> tuple[Isolation, dict[str, Any]]:

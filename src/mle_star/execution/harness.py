@@ -32,7 +32,7 @@ from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.holdout.answers import Answers, Ungradable, read_answers, write_answers
 from mle_star.holdout.holdout import HoldOut, blended
 from mle_star.method.codeblocks import parsed
-from mle_star.prompts import fenced, render
+from mle_star.prompts import SUBSAMPLE_INSTRUCTION, fenced, render
 from mle_star.run.context import RunContext, ScriptRequest, active_run, scope
 from mle_star.run.events import ScriptFinished, ScriptPurpose, ScriptStarted
 from mle_star.run.log_lines import log_event
@@ -103,8 +103,7 @@ async def evaluate_solution(
     Outside a run it works in `evaluation` below `config.work_dir`, unless `working_dir` says otherwise; while another
     evaluation works there, in a directory beside it that is removed afterwards.
     """
-    run = active_run()
-    if run is not None and strategy is ExecutorStrategy.subprocess and working_dir is None:
+    if active_run() is not None and strategy is ExecutorStrategy.subprocess and working_dir is None:
         role = purpose or ("submission" if solution.phase is models.SolutionPhase.final else "solution")
         return await execute_in_run(solution, purpose=role, timeout_seconds=timeout_override, gpu_indices=gpu_indices)
     default = min(config.time_limit_seconds, config.script_timeout_seconds or config.time_limit_seconds)
@@ -300,11 +299,6 @@ async def _answers_anew(run: RunContext, holdout: HoldOut | None, script: str) -
 
 
 # --- subsampling, and errors that a script hides --------------------------------------------------------------
-
-SUBSAMPLE_INSTRUCTION = (
-    "If there are more than {limit} training samples, you must subsample to {limit} for a faster run."
-)
-
 
 def get_subsample_instruction(config: models.PipelineConfig) -> str:
     """The sentence with the configured limit in it."""

@@ -70,8 +70,7 @@ class Sandbox:
         unfiltered = "" if self.seccomp else f"without a filter of system calls: {self.no_seccomp}"
         if self.kind:
             return unfiltered and f"{unfiltered}; {self.kind} confines them, which leaves open {_OPEN_UNFILTERED}"
-        network = " and the network" if not self.seccomp else ""
-        open_to_them = f"your files, your programs{network} are open to them"
+        open_to_them = f"your files, your programs{'' if self.seccomp else ' and the network'} are open to them"
         text = f"unconfined, without namespaces: {self.no_namespaces}; {open_to_them}"
         return f"{text}; {unfiltered}" if unfiltered else text
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mle_star.data.place import count_lines, read_pieces, submitted_rows
+from mle_star.data.place import SPARE_ROWS, count_lines, read_pieces, submitted_rows
 from mle_star.data.tables import sniff_separator
 from mle_star.execution.workspace import open_plain
 from mle_star.models.texts import some_of
@@ -28,8 +28,6 @@ MAX_CELLS = 20_000_000
 """Twice the sample's cells are always allowed."""
 MAX_IDS = 5_000_000
 """Ids are kept in memory to be compared; of a larger table only the shape is."""
-SPARE_ROWS = 1000
-"""Twice the sample's rows and these are read: enough to say what is wrong with them."""
 _SAMPLE = re.compile(r"submi|sample[^a-z]*subs?\.")  # a subsample is none
 
 

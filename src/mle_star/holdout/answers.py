@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mle_star.data.columns import is_number
-from mle_star.data.place import submitted_rows
+from mle_star.data.place import SPARE_ROWS, submitted_rows
 from mle_star.models.texts import quoted
 
 if TYPE_CHECKING:
     from mle_star.holdout.views import Data, View
 
-SPARE_ROWS = 1000
-"""Of a submission with too many rows so many are read beyond twice the right number: enough to say so."""
 _WHOLE = re.compile(r"(?:\+|(-))?0*([1-9][0-9]*)")
 
 

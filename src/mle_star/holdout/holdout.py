@@ -196,8 +196,7 @@ class HoldOut:
     @cached_property
     def _learned_from(self) -> list[tuple[frozenset[int], float]]:
         """The rows that each view hides, and the share of the labelled rows that it leaves."""
-        data = self.scorer.data
-        return [(frozenset(v), data.share_left(v)) for v in self.split.views]
+        return [(frozenset(view), self.scorer.data.share_left(view)) for view in self.split.views]
 
     def figure(self, answers: Answers, rows: Sequence[int]) -> float:
         """The score alone, without its interval."""
@@ -268,11 +267,6 @@ def _example(holdout: HoldOut) -> tuple[str, ...]:
 
 
 # --- blends: answers averaged by weights, without training anything, and how far two sets of them agree ------------
-
-
-def can_blend(scorer: Scorer) -> bool:
-    """Can answers be averaged: numbers or probabilities?"""
-    return scorer.metric.needs in ("numbers", "probabilities")
 
 
 def find_weights(scorer: Scorer, predictions: Mapping[str, Answers], rows: Sequence[int]) -> dict[str, float]:

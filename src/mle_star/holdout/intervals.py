@@ -138,5 +138,4 @@ def _apart(score: float, reach: float, low: float, high: float) -> tuple[float, 
 def _quantile(freedom: float) -> float:
     """Student's t at 97.5 % (Cornish and Fisher): few observations make wide intervals."""
     z, freedom = 1.959964, max(freedom, 2.0)
-    first = (z**3 + z) / (4 * freedom)
-    return z + first + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)

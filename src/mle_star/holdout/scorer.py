@@ -383,8 +383,7 @@ class Scorer:
             return tuple(str(self._shares.get(label_of(name.removeprefix(prefix)), 0.0)) for name in self.names)
         if any(len(classes) != 2 for classes in self._all_classes):
             return ()
-        likely = (label_of(likely_label(classes)) for classes in self._all_classes)
-        pairs = zip(likely, targets, strict=True)
+        pairs = zip(map(label_of, map(likely_label, self._all_classes)), targets, strict=True)
         return tuple(str(sum(label_of(cell) == label for cell in cells) / len(cells)) for label, cells in pairs)
 
 

@@ -218,8 +218,7 @@ async def ended(task: Any, seconds: float, **how: bool) -> bool:
     """Cancel what a task or an actor does; has it ended within so many seconds?"""
     with contextlib.suppress(RayError, ValueError):
         ray.cancel(task, **how)
-    end = asyncio.gather(answer_of(task), return_exceptions=True)
-    return bool((await asyncio.wait({end}, timeout=seconds))[0])
+    return bool((await asyncio.wait({asyncio.gather(answer_of(task), return_exceptions=True)}, timeout=seconds))[0])
 
 
 def on(machine: str, *, soft: bool = False) -> NodeAffinitySchedulingStrategy:
@@ -291,9 +290,8 @@ def run_parcel(parcel: Parcel, mailbox: Any, number: str, cpus: int, gpus: float
     executor = _executor(config.model_dump_json())
 
     async def work(log: Path, output: BinaryIO) -> Delivery:
-        running = node.run(parcel, executor, log)
         with sent_meanwhile(output, lambda piece: mailbox.put.remote(number, piece)):
-            return await running
+            return await node.run(parcel, executor, log)
 
     with tempfile.NamedTemporaryFile(prefix="mle-star-log-") as output:
         return asyncio.run(work(Path(output.name), cast(BinaryIO, output)))

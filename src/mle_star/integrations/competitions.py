@@ -128,8 +128,7 @@ def _service() -> Iterator[Any]:
     except ConfigError:
         raise
     except Exception as error:
-        words = " ".join(str(error).split())[:300]
-        raise ConfigError(f"Kaggle: {words or type(error).__name__}") from None
+        raise ConfigError(f"Kaggle: {' '.join(str(error).split())[:300] or type(error).__name__}") from None
 
 
 def _plain(page: str) -> str:

@@ -114,8 +114,7 @@ class Node:
         for view in sorted((self.folder / "views").iterdir(), key=_last_used):
             if shutil.disk_usage(self.folder).free >= 2 * RESERVE_BYTES:
                 return
-            links = (self.folder / "work").glob(f"{PREFIX}*/{IN_USE}")
-            if os.path.realpath(view) in map(os.path.realpath, links):
+            if os.path.realpath(view) in map(os.path.realpath, (self.folder / "work").glob(f"{PREFIX}*/{IN_USE}")):
                 continue
             workspace.remove_entry(view)
             for path in (self.folder / "files").glob("[!.]*"):

@@ -73,8 +73,7 @@ def excerpt(script: str, wanted: Collection[int]) -> str:
 def new_lines(script: str, known: Sequence[str]) -> str:
     """The script without stretches that stand in others that are known."""
     kept = [changed_lines(other, script) for other in known]
-    lines = script.splitlines()
-    return "\n".join(_with_gaps(lines, set.intersection(*kept))) if kept else script
+    return "\n".join(_with_gaps(script.splitlines(), set.intersection(*kept))) if kept else script
 
 
 class _Units:

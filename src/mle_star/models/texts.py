@@ -42,8 +42,7 @@ def plural(count: int, noun: str) -> str:
 
 def some_of(names: Sequence[str], most: int = 3) -> str:
     """`a, b, c and 4 more`."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def score(value: float | None) -> str:

@@ -29,7 +29,9 @@ from mle_star.models import AgentType, MetricDirection, PipelineConfig, PromptTe
 from mle_star.models.agents import AGENTS, piece, section, template_text
 from mle_star.models.texts import digest_of
 
-SUBSAMPLING = "If there are more than {limit} training samples, you must subsample to {limit} for a faster run."
+SUBSAMPLE_INSTRUCTION = (
+    "If there are more than {limit} training samples, you must subsample to {limit} for a faster run."
+)
 _STEADY_END = "{steady_end}\n\n"
 """In a template: what stands above is the same in the calls to come."""
 
@@ -92,7 +94,7 @@ _FORMS: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
     "metric": lambda value, given: format_metric(value, given.get("direction")),
     "direction": lambda value, _: MetricDirection(value).better_word if value else _EITHER,
     "subsample_instruction": lambda value, given: (
-        SUBSAMPLING.format(limit=given.get("subsample_limit") or 30_000) if value is None else str(value)
+        SUBSAMPLE_INSTRUCTION.format(limit=given.get("subsample_limit") or 30_000) if value is None else str(value)
     ),
     "flagged_block": lambda value, _: format_flagged_blocks([value] if isinstance(value, str) else value or []),
     "final_script": lambda value, _: piece("final_script" if value else "scored_script"),

@@ -55,8 +55,7 @@ def read_new(path: Path, like: Table) -> Any:
     if isinstance(table, str):
         raise ConfigError(table)
     if table.form.kind == "excel":
-        known = tables.sheets(path).values()
-        best = max(known, key=lambda one: len({*map(str, one.columns)} & {*like.columns}))
+        best = max(tables.sheets(path).values(), key=lambda one: len({*map(str, one.columns)} & {*like.columns}))
         return texts_of(best.infer_objects(), like)
     try:
         rows = read_rows(table, path.parent)

@@ -133,8 +133,7 @@ def _unpack(path: Path, folder: Path) -> None:
     if size > free // 2:
         raise ConfigError(f"{path}: unpacked it would take {size >> 20} MB, and the disk has {free >> 20} MB left")
     for member in members:
-        target = (folder / member.filename).resolve()
-        if folder.resolve() not in target.parents:
+        if folder.resolve() not in (folder / member.filename).resolve().parents:
             raise ConfigError(f"{path}: it holds {member.filename!r}, which lies outside of the archive")
     if not any(table_form(Path(member.filename)) for member in members):
         raise ConfigError(f"{path}: no table in it; tables are {', '.join(TABLE_SUFFIXES)}")

@@ -81,8 +81,7 @@ def rows_to_learn_from(run: RunContext, cap: int) -> int:
     The candidates of Phase 1 keep to the usual one, so their times say how long that many rows take.
     """
     sample = run.shared.scripts.sample
-    usual = PipelineConfig.model_fields["subsample_limit"].default
-    if sample is None or run.phase == "phase1" or cap != usual:
+    if sample is None or run.phase == "phase1" or cap != PipelineConfig.model_fields["subsample_limit"].default:
         return cap
     taken = sorted(one.seconds for one in run.ledger.solutions("phase1/candidate-") if one.seconds)
     if not taken:

@@ -143,8 +143,7 @@ class Launcher:
             prompt = str(prompt)
         if config.output_schema is None or self.sends_schema(config):
             return prompt
-        form = section("json_reply", schema=json.dumps(config.output_schema.model_json_schema()))
-        return f"{prompt}\n\n{form}"
+        return f"{prompt}\n\n{section('json_reply', schema=json.dumps(config.output_schema.model_json_schema()))}"
 
     def fingerprint(self, config: AgentConfig) -> str:
         """A digest of all that shapes a reply besides the prompt."""

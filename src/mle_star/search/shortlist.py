@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from mle_star import models
 from mle_star.execution.scoring import blend_answers, holdout_of, read_predictions, scored_here
 from mle_star.holdout.answers import Answers, Ungradable, write_answers
-from mle_star.holdout.holdout import HoldOut, blend_script, blended, can_blend, find_weights
+from mle_star.holdout.holdout import HoldOut, blend_script, blended, find_weights
 from mle_star.holdout.intervals import shifted
 from mle_star.method.scores import best_first, best_of
 from mle_star.models.enums import kind_of_script
@@ -211,8 +211,7 @@ class _Selection:
                 theirs = self._clean[single[0].content]
                 both = [row for row in new if row in theirs.hidden and row in field.answers[name].hidden]
                 searched = [] if name == BLEND else holdout.hidden_rows  # by which the weights of a blend were found
-                rows = new if len(both) >= FEWEST_COMPARED else searched
-                lead = holdout.compare(field.answers[name], theirs, rows)
+                lead = holdout.compare(field.answers[name], theirs, new if len(both) >= FEWEST_COMPARED else searched)
             members = self._members(scripts[name])
             shortlist[name] = Shortlisted(name, scripts[name], known, measure, members, change, (ahead, lead))
             compared = holdout.figure(field.answers[name], holdout.hidden_rows)
@@ -234,7 +233,7 @@ class _Selection:
         It then takes part in the comparison.
         """
         holdout, known = self._holdout, self._clean
-        if not can_blend(holdout.scorer) or len(known) < 2:
+        if holdout.scorer.metric.needs not in ("numbers", "probabilities") or len(known) < 2:
             return None
         try:
             common = set.intersection(*(set(answers.hidden) for answers in known.values()))

@@ -51,8 +51,7 @@ class Bar(NamedTuple):
 
 def line(kind: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
     """A line from place to place."""
-    shape = '<line class="{}" x1="{:.3f}%" y1="{:.1f}" x2="{:.3f}%" y2="{:.1f}"/>'
-    return Markup(shape).format(kind, x1, y1, x2, y2)
+    return Markup('<line class="{}" x1="{:.3f}%" y1="{:.1f}" x2="{:.3f}%" y2="{:.1f}"/>').format(kind, x1, y1, x2, y2)
 
 
 def label(words: str, kind: str, x: float | str, y: float, anchor: str = "start", dx: int = 0) -> Markup:

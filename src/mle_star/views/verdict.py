@@ -79,8 +79,7 @@ class Verdict:
         self.task = text.one_line(story.task.competition_id, 60) if story.task else "run"
         self.metric = f"{text.one_line(story.metric, 40)} ({story.direction.better_word} is better)"
         self.score = story.score
-        notes = {"running": "so far", "stopped": "so far", "failed": "before it failed"}
-        self.score_note = notes.get(self.state, "")
+        self.score_note = {"running": "so far", "stopped": "so far", "failed": "before it failed"}.get(self.state, "")
         self.checked = story.holdout is not None and not story.holdout.why_not
         ahead, config = story.forecast, story.config
         usd, seconds = (None, None) if ahead is None or story.finished else (ahead.cost_usd, ahead.seconds)

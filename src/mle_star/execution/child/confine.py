@@ -202,8 +202,7 @@ def _furnish(root: str, mounts: list[Mount]) -> None:
     for what, source, target in mounts:
         _place(what, source, root + target)
     os.chdir(root)
-    number = _PIVOT_ROOT[os.uname().machine]
-    _check(call("syscall", number, b".", b"."), "pivot_root")
+    _check(call("syscall", _PIVOT_ROOT[os.uname().machine], b".", b"."), "pivot_root")
     _check(call("umount2", b".", _DETACH), "umount")
     _restrict("/", _ONLY_READ)
 

@@ -200,8 +200,7 @@ class _Watch:
 
     def _obey(self, command: bytes) -> None:
         if command in (b"t", b"c"):
-            grace = self.order["grace"] if command == b"t" else self.order["hurry"]
-            self.kill_at = time.monotonic() + grace
+            self.kill_at = time.monotonic() + self.order["grace" if command == b"t" else "hurry"]
             # the first processes of a sandbox would take the rest with them, without any grace
             first = ("bwrap", confine.NAME)
             found = [pid for pid in descendants(os.getpid()) if _read(f"/proc/{pid}/comm").strip() not in first]
