@@ -16,6 +16,7 @@ from mle_star.cli import console, table, tell
 from mle_star.cli.options import AsList, Open, Port, Run
 from mle_star.errors import ConfigError
 from mle_star.models.texts import some_of
+from mle_star.run.events import OUT_OF_TIME
 from mle_star.run.folder import RunFolder, callable_name, runs_folder
 from mle_star.run.journal import read_journal
 from mle_star.run.log_lines import DEBUG, LINES
@@ -209,13 +210,13 @@ def _outcome(record: Record) -> tuple[str, float | None]:
         failed = "timed out" if result.timed_out else "failed"
         words = failed if result.is_error else "not run again" if result.cached else "ran"
         return words, None if result.is_error else result.score
-    score, accepted = (
-        next((getattr(one, name) for one in record.values() if hasattr(one, name)), None)
-        for name in ("score", "accepted")
-    )
+    known = {name: value for event in reversed(record.values()) for name, value in vars(event).items()}
+    score, accepted, error = (known.get(name) for name in ("score", "accepted", "error"))
     if "call" in record:
         return "failed" if record["call"].kind == "agent_failed" else "answered", score
-    return {True: "accepted", False: "not accepted", None: ""}[accepted], score
+    if accepted is not None:
+        return "accepted" if accepted else "not accepted", score
+    return "left out" if error == OUT_OF_TIME else "failed" if error else "", score
 
 
 def _named(steps: dict[str, Record], name: str) -> dict[str, Record]:

@@ -147,7 +147,10 @@ class Verdict:
             between = f" The 95 % interval is for {ahead}." if shown else f" On {ahead} expect {expected.figure}."
         of = f"{rows:,} of " if expected is not None and rows < holdout.select_rows else ""
         kept = plural(holdout.select_rows if of else rows, "row")
-        return f"Measured on {of}{kept} whose answers no script saw.{between}"
+        how, leveled = "Measured on", ""
+        if expected is not None and story.result is not None and "promoted" not in story.result.lineage:
+            how, leveled = "Estimated from", ", corrected for easy or hard rows where possible"
+        return f"{how} {of}{kept} whose answers no script saw{leveled}.{between}"
 
     @property
     def figure(self) -> str:
