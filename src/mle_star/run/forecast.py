@@ -122,7 +122,8 @@ class Forecaster:
         """The forecast, when it differs enough from the last one that this gave back."""
         new, old = self.forecast(spent_usd=spent_usd, elapsed=elapsed), self._last
         names = ("calls", "scripts", "cost_usd", "seconds")
-        if old is not None and not any(_differs(getattr(new, name), getattr(old, name)) for name in names):
+        is_new = old is None or any(_differs(getattr(new, name), getattr(old, name)) for name in names)
+        if not is_new or "finalization" in self._over:  # in the second case nothing is left to be told of
             return None
         self._last = new
         return new
