@@ -285,6 +285,9 @@ def test_a_reply_counts_once_by_its_last_word_or_as_far_as_it_came_and_of_two_th
         written = 500 if heard in (by_cli, passed) else 700 / CHARACTERS_PER_TOKEN
         assert meters[0].broken_off == (written != 500)
         assert used(meters[0])[0][0] * 3e-6 + written * 15e-6 == pytest.approx(Tariff().cost(meters[0], MODEL))
+    for parent, start in (("a", {"usage": {"input_tokens": 10}}), ("b", {"usage": {"input_tokens": 5}}), ("c", None)):
+        meter.stream({"type": "message_start", "message": start}, parent)  # some servers give no id
+    assert len(meter.messages) == 3
 
 
 def test_the_price_is_the_user_s_or_the_list_s_or_an_estimate_with_a_warning_and_the_cli_s_own_words_are_free() -> None:

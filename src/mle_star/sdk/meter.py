@@ -59,8 +59,9 @@ class Meter:
         """An event of the API's stream; `parent` tells apart the streams of a call that has several."""
         kind = event.get("type")
         if kind == "message_start":
-            start = event["message"]
-            self._open[parent] = self._message(start["id"], start.get("model") or "")
+            start = event.get("message") or {}
+            key = start.get("id") or f"without id {len(self._messages)}"  # some servers give none
+            self._open[parent] = self._message(key, start.get("model") or "")
             self._open[parent].count(start.get("usage") or {})
         elif parent in self._open and kind == "content_block_delta":
             delta = event.get("delta") or {}
