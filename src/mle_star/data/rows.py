@@ -129,7 +129,8 @@ class TableRows:
         shown = to._names - {*gone}
         if inner := [n for n in (*gone, *changes) if n.partition(".")[0] in shown - {n} and type(to) is TableRows]:
             raise Unsupported(f"{inner[0]} lies inside of objects of {to.table.name}")
-        rows = [{name: value for name, value in row.items() if name in shown} for row in self._at(places)]
+        objects = {name.rpartition(".")[0] for name in shown}
+        rows = [_within(row, shown, objects) for row in self._at(places)]
         for name in shown.intersection(changes):
             for row, cell in zip(rows, changes[name], strict=True):
                 row[name] = cell
@@ -276,12 +277,13 @@ class Separated(TableRows):
         self, places: Sequence[int], to: TableRows, gone: Collection[str] = (), changes: Changes = NO_CHANGES
     ) -> list[Record]:
         """Rows as `to` holds them: cells that stay are taken over as they are written."""
-        stay = [name for name in self.table.columns if name in to.table.columns and name not in {*gone, *changes}]
+        left = {*to.table.columns} - {*gone, *changes}
+        stay = [name for name in self.table.columns if name in left]
         if not isinstance(to, Separated) or self._marks != to._marks:
             read = {**changes, **dict(zip(stay, self.values(stay, places), strict=True))}
             return to._records_of([dict(zip(read, row, strict=True)) for row in zip(*read.values(), strict=True)])
         cells = [*self.table.columns, *changes]  # and behind them an empty one; of two with one name the second counts
-        known = {name: place for place, name in enumerate(cells) if name in {*stay, *changes}}
+        known = {name: place for place, name in enumerate(cells) if name in left or name in changes}
         order = [known.get(name, -1) for name in to.table.columns]
         written = [to._spelt(name, texts) for name, texts in changes.items()]
         rows = ([*raw, *new, ""] for raw, *new in zip(map(self._raw, self._at(places)), *written, strict=True))
@@ -398,6 +400,13 @@ class Separated(TableRows):
         flat = list(map(flatten, rows))
         columns = [self._spelt(name, [row.get(name) for row in flat]) for name in self.table.columns]
         return list(map(self._joined, zip(*columns, strict=True)))
+
+
+def _within(row: dict[str, Any], shown: Collection[str], objects: Collection[str], prefix: str = "") -> dict[str, Any]:
+    """The values of these names, also those inside of objects."""
+    kept = {name: value for name, value in row.items() if f"{prefix}{name}" in shown}
+    inner = [name for name, value in kept.items() if isinstance(value, dict) and f"{prefix}{name}" in objects]
+    return kept | {name: _within(kept[name], shown, objects, f"{prefix}{name}.") for name in inner}
 
 
 def _held_in(encoding: str) -> str:
