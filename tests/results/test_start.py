@@ -312,7 +312,8 @@ def test_a_data_frame_is_written_as_the_file_that_was_learned_from(tmp_path: Pat
         FRAME.assign(moment=written).to_csv(tmp_path / "train.csv", index=False)
         texts = texts_of(FRAME.assign(moment=zoned), look(tmp_path / "train.csv"))["moment"]
         assert (pandas.to_datetime(texts, utc=True) == zoned).all() and texts[0][-1] == str(written[0])[-1]
-    with pytest.raises(ConfigError, match="a data frame or the path of a table is wanted, not dict"):
+    assert list(texts_of(pandas.DataFrame({"a": ["half \ud800"]}, dtype=object), table)["a"]) == ["half ?"]
+    with pytest.raises(ConfigError, match="expected a data frame or the path of data, not dict"):
         texts_of({"size": [1]}, table)
 
 

@@ -22,12 +22,19 @@ def has_index(frame: Any) -> bool:
     return any(name is not None and name not in frame.columns for name in frame.index.names)
 
 
+def check_frame(frame: Any) -> None:
+    """`ConfigError` for what is no data frame, or one whose columns have no plain names."""
+    if not hasattr(frame, "to_csv") or not hasattr(frame, "columns"):
+        raise ConfigError(f"expected a data frame or the path of data, not {type(frame).__name__}")
+    if getattr(frame.columns, "nlevels", 1) > 1:
+        raise ConfigError("the columns of the data frame have several levels: give each column one name first")
+
+
 def texts_of(frame: Any, like: Table) -> Any:
     """A data frame as the texts that a file would hold, a gap as an empty one; moments are written as in `like`."""
     import pandas
 
-    if not hasattr(frame, "columns") or not hasattr(frame, "map"):
-        raise ConfigError(f"a data frame or the path of a table is wanted, not {type(frame).__name__}")
+    check_frame(frame)
     frame = frame.reset_index(drop=not has_index(frame))
     frame.columns = tables.unique_names([str(name) for name in frame.columns])[0]
     for name, moments in frame.items():
@@ -41,7 +48,7 @@ def texts_of(frame: Any, like: Table) -> Any:
     cells = ((name, frame[name]) for name in frame.columns if frame[name].dtype == object)  # some hold lists as arrays
     objects = {name: [cell.tolist() if hasattr(cell, "tolist") else cell for cell in column] for name, column in cells}
     lists = {name: cells for name, cells in objects.items() if not {list, dict}.isdisjoint(map(type, cells))}
-    written = io.StringIO(frame.to_csv(index=False, lineterminator=LINE_END))
+    written = io.BytesIO(frame.to_csv(index=False, lineterminator=LINE_END).encode("utf-8", "replace"))
     return pandas.read_csv(written, dtype=str, keep_default_na=False, skip_blank_lines=False).assign(**lists)
 
 

@@ -28,7 +28,7 @@ from mle_star.execution.workspace import remove_entry
 from mle_star.holdout.split import FEWEST_ROWS, usual_views
 from mle_star.models import MetricDirection, PipelineConfig, TaskDescription
 from mle_star.models.texts import duration, plural, some_of
-from mle_star.results.rows import LINE_END, has_index
+from mle_star.results.rows import LINE_END, check_frame, has_index
 from mle_star.run.folder import RunFolder, new_run_folder
 from mle_star.run.timing import plan_seconds
 
@@ -95,11 +95,10 @@ def _take_in(source: Any, folder: Path, target: str | None, note: Note) -> None:
 
 def _write_frame(frame: Any, path: Path) -> None:
     """A data frame as the table that scripts read; an index with a name is a column, too."""
-    if not hasattr(frame, "to_csv") or not hasattr(frame, "columns"):
-        raise ConfigError(f"expected a data frame or the path of data, not {type(frame).__name__}")
+    check_frame(frame)
     if not len(frame):
         raise ConfigError("the data frame has no rows: there is nothing to learn from")
-    frame.to_csv(path, index=has_index(frame), lineterminator=LINE_END)
+    frame.to_csv(path, index=has_index(frame), lineterminator=LINE_END, errors="replace")
 
 
 def _sheet(path: Path, target: str | None, note: Note) -> Any:
