@@ -339,6 +339,7 @@ def keys_twice(folder: Path) -> None:
         (numbered_elsewhere, "the training rows have no id"),
         (numbered_again, "values of id occur more than once"), (keys_twice, "occur more than once in the test"),
         (lambda folder: tables(folder, history={"id": ["r1"], "y": [0]}), r"history\.csv holds the target"),
+        (lambda folder: tables(folder, test={"id": [], "x": []}), r"test\.csv has a header and no rows: write"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_split_honestly_says_so(folder: Path, made: Callable[[Path], None], words: str) -> None:

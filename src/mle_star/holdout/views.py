@@ -360,6 +360,8 @@ def _refuse(layout: Layout) -> None:
     for table in layout.roles:
         if table.form.kind in ("columns", "excel") or table.form.key:
             raise Unsupported(f"rows of {table.name} cannot be moved")
+        if not table.rows:
+            raise Unsupported(f"{table.name} has a header and no rows: write the rows to predict into it, or remove it")
     for other in layout.others:
         if set(layout.target.names) & set(other.columns):
             raise Unsupported(f"{other.name} holds the target, too")
