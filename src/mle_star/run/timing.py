@@ -1,11 +1,10 @@
-"""The one model of time. Three things are known at any moment of a run, and all that is said of seconds rests on them:
+"""The one model of time: every limit in seconds is computed here, from three things.
 
-- the clock (`Budget`): how much has passed, until when the running phase and the turn of a path last, what is kept for
-  finalization;
-- what was measured (`Ledger`): a call, and the current solution (`solution_seconds`);
-- the plan (`critical_steps`): the calls and scripts of each phase that come one after another.
+- The clock (`Budget`) knows how much time has passed, when the running phase ends, and what is kept for finalization.
+- The measurements (`Ledger`) are how long a call takes, and how long the current solution runs (`solution_seconds`).
+- The plan (`critical_steps`) is how many calls and scripts of each phase come one after another.
 
-From them follow, in this order: what the plan takes, how long a script may take, what still fits, what is kept.
+The sections below follow each other: the plan, the limit of a script, what still fits, what is kept for later.
 """
 
 import math
@@ -21,65 +20,65 @@ from mle_star.run.context import RunContext
 from mle_star.run.events import Notice, ScriptPurpose
 
 SHORTEST_LIMIT = 120.0
-"""A script may take two minutes, however quick the solution is, if its phase has the time."""
+"""Every script may take two minutes, if its phase has the time."""
 TIMES_MEASURED = 10.0
-"""A new script may take ten times as long as the solution it starts from."""
+"""A new script may take ten times as long as the solution that it starts from."""
 SHARE_OF_LEFT, SHARE_WHERE_USED = 0.5, 0.125
-"""No script may take more than half of what is left of its phase, no refinement more than an eighth where every minute
-is used ..."""
+"""No script may take more than half of what is left of its phase. With `more_steps`, no refinement may take more than
+an eighth of it."""
 ALWAYS_ENOUGH = 2.0
-"""... but twice what the solution takes, as long as the phase lasts."""
+"""Twice what the solution takes is allowed in any case, until the phase ends."""
 SHARE_OF_FIRST = 0.75
-"""Before anything was measured a script may take three quarters of what is left ..."""
+"""Before anything was measured, a script may take three quarters of what is left of its phase at most."""
 FIRST_SHARE_OF_LEFT, FIRST_LIMIT = 0.2, 1800.0
-"""... but no more than its even share or a fifth of what is left, up to half an hour."""
+"""It has its even share then, or a fifth of what is left, up to half an hour, where that is more."""
 ABLATION_RUNS = 4
-"""A study runs the solution and up to three variants of it."""
+"""An ablation study runs the solution and up to three variants of it."""
 ABLATION_SECONDS = 600.0
-"""A study may take ten minutes in a long run, however quick the solution is."""
+"""In a long run, every study may take ten minutes."""
 FIRST_SECONDS, FIRST_SHARE = 3.0, 0.02
-"""What the first candidate should take for an answer, or this share of the run's time: better ones follow."""
+"""The first candidate should answer within so many seconds, or this share of the run's time. Better ones follow."""
 RERUN = 1.25
-"""A scored script runs once more where so many times what it took is left: it learns from a quarter more rows."""
+"""A scored script runs again only where so many times its measured time is left. It then learns from more rows."""
 KEPT, KEPT_FOR_MODEL = 1.5, 2 * RERUN
-"""So many times what a script took is kept for that: the final selection comes before it. Without a test nothing but a
-fitted model answers new rows: a blend of two has the time, or a script after a long selection."""
+"""For this last run, so many times what the script took is kept. The final selection comes before it, and takes time.
+Without a test, more is kept: new rows need a fitted model, and a blend of two scripts takes twice as long."""
 GROWTH = 2.0
-"""A refined script may take so many times as long as a candidate; where every minute is used, `fits` looks."""
+"""A refined script may take so many times as long as a candidate. With `more_steps`, `fits` checks that instead."""
 LEAST_SHARE, LEAST_SECONDS = 0.05, 10.0
-"""A script is told this share of the run's time at least, up to so many seconds: in less it would mostly start up.
-An ensemble, which trains all models of several scripts, has twice that."""
+"""A script is told to take at least this share of the run's time, up to so many seconds. Less would go into loading
+libraries. An ensemble trains the models of several scripts, and is told twice that."""
 STUDY_RUNS, STUDY_CALLS, STUDY_SHARE = 3.0, 2.0, 0.2
-"""A study takes about so many runs of the solution, and calls; all of a path this share of the time of Phase 2, the
-less where paths wait for each other's scripts; half of it where one script runs at a time."""
+"""A study takes about so many runs of the solution, and so many calls. All studies of a path may take this share of the
+time of Phase 2. They may take less where paths wait for each other's scripts."""
 ATTEMPT_CALLS, LONG_CALLS = 2.0, 4.0
-"""An attempt is planned and written; a call takes long where so many of them take as long as a run of the solution."""
+"""An attempt takes two calls. Calls count as slow where four of them take as long as a run of the solution."""
 ENSEMBLE_TIMES = 1.2
-"""Phase 3 takes no more of its share than so many times what the rounds should take that fit into it ..."""
+"""Phase 3 has no more time than so many times what its rounds should take."""
 LAST_CALLS, LEAST_CALLS = 6.0, 4.0
-"""... and finalization no more than what is kept for a solution, or for one of each path together, and so many calls;
-no less than one run."""
+"""Finalization is given the time of a last run (of one for each path, where they may be blended) and so many calls. The
+second figure is for the calls of one run, the least that is kept."""
 FEWER_PATHS, LEAST_ATTEMPTS = "fewer-paths", 3
-"""The decision to do with one path less; so many attempts on each block remain in any case."""
+"""The name of the decision to do with one path less, and the fewest attempts on each block."""
 LAST_SECONDS = 240.0
-"""Where scripts take the time that they are told, the last one has as much as may be kept for it, up to this ..."""
+"""Scripts that use all of the time that they are told have up to so many seconds for their last run."""
 LAST_TIMES = 2.0
-"""... and so many times what the slowest took where rows are few, as more time makes nothing better, or where there is
-no test: views of the best come before it, as an expected score is all that is known of new rows ..."""
+"""That time is no more than so many times what the slowest took, where rows are few or there is no test. With few rows,
+more time does not help. Without a test, more views of the best script come first, for the expected score."""
 LAST_SHARE = 0.8
-"""... and of its limit it is told so much."""
+"""The last script is told this share of its limit."""
 VIEWS_SHARE = 0.1
-"""Views that no script has run on have up to this share of the time, for the best one in the end; not with
-`more_steps`, where the search has whatever the submission does not need."""
+"""At the end, the best script runs on views that it has not answered. Up to this share of the time is kept for that.
+With `more_steps` nothing is kept: the search uses whatever the submission does not need."""
 SHARE = "MLE_STAR_SHARE"
-"""The variable that tells it."""
+"""The environment variable that tells a script how long it should take."""
 
 
 # --- the plan ----------------------------------------------------------------------------------------------
 
 
 def critical_steps(config: PipelineConfig) -> dict[str, tuple[float, float]]:
-    """By phase, the calls and script runs that come one after another; what runs side by side counts once."""
+    """By phase, how many calls and script runs come one after another. What runs side by side counts once."""
     m, t, k, paths, rounds = config.sizes
     slots = config.max_concurrent_scripts or paths
     at_once = min(config.max_concurrent_paths or paths, paths)
@@ -96,9 +95,9 @@ def critical_steps(config: PipelineConfig) -> dict[str, tuple[float, float]]:
 def plan_seconds(
     config: PipelineConfig, call: float, script: float, *, left: Mapping[str, float] | None = None, views: int = 1
 ) -> float:
-    """The seconds of what comes one after another, by those of a call and of a script.
+    """How long the plan takes, if each `call` and each `script` takes so many seconds.
 
-    `left` is the share of each phase that is still to come; what is scored runs on so many `views` of the rows.
+    `left` is the share of each phase that is still to come. Scripts that are scored run on so many `views` of the rows.
     """
     total = 0.0
     for phase, (calls, scripts) in critical_steps(config).items():
@@ -108,9 +107,9 @@ def plan_seconds(
 
 
 def seconds_for(run: RunContext, *, calls: float = 0.0, scripts: float = 0.0, studies: float = 0.0) -> float:
-    """What so many calls and scripts like the current solution take one after another, as measured so far.
+    """How long so many calls and scripts take one after another, as measured so far.
 
-    A script is scored on as many views as the solution; what runs in `studies` runs on one.
+    Each of the `scripts` takes as long as the current solution, on as many views. Runs in `studies` use one view.
     """
     once = run.solution_seconds or 0.0
     return calls * run.ledger.call_seconds + scripts * once * run.views_in_turn + studies * once
@@ -122,10 +121,10 @@ def seconds_for(run: RunContext, *, calls: float = 0.0, scripts: float = 0.0, st
 def script_limit(
     *, left: float, measured: float | None = None, even_share: float = 0.0, explicit: float | None = None
 ) -> float:
-    """Seconds that a script may take when its phase has `left` of them, by what the current solution was `measured` at.
+    """Seconds that a script may take. Its phase has `left` seconds, and the current solution took `measured`.
 
-    `even_share` is what the script would have if all that is planned for its phase took equally long; an `explicit`
-    limit wins over everything but the end of the phase.
+    `even_share` is the time of the phase divided by the scripts that are planned for it. An `explicit` limit replaces
+    all of this, but the phase still ends when it ends.
     """
     if explicit is not None:
         return min(explicit, left)
@@ -138,10 +137,10 @@ def script_limit(
 def ablation_limit(
     config: PipelineConfig, *, left: float, measured: float | None = None, explicit: float | None = None
 ) -> float:
-    """Seconds that an ablation study may take: its variants at the solution's `measured` pace, with time to spare.
+    """Seconds that an ablation study may take: twice what its variants need, if each takes what was `measured`.
 
-    A solution that is quick, or was not measured, has what the specification says: half of an even share per step, ten
-    minutes at most. To the letter every solution has that, as far as the time goes.
+    It has at least what the specification says: half of an even share of each step, up to ten minutes. But it has no
+    more than half of what is left. To the letter it has what the specification says; else an `explicit` limit counts.
     """
     specified = min(config.time_limit_seconds / (config.outer_loop_steps * 2), ABLATION_SECONDS)
     known = specified if config.letter else explicit
@@ -151,9 +150,9 @@ def ablation_limit(
 
 
 def limit_in_run(run: RunContext, purpose: ScriptPurpose = "solution", explicit: float | None = None) -> float:
-    """Seconds that a script might take if it began now; `explicit` goes before the setting.
+    """Seconds that a script may take if it begins now. An `explicit` limit replaces that of the settings.
 
-    What was stopped at its limit has as long again once it is repaired, if its phase has the time.
+    After a script was stopped at its limit, the repaired one has at least as long, if its phase has the time.
     """
     left, measured = run.seconds_left, run.solution_seconds
     explicit = explicit or run.config.script_timeout_seconds
@@ -168,15 +167,15 @@ def limit_in_run(run: RunContext, purpose: ScriptPurpose = "solution", explicit:
 
 
 def share_in_run(run: RunContext, limit: float, views: int = 1) -> float:
-    """Seconds that a script should take, so that all that is planned for its phase has its turn: told, not enforced."""
+    """Seconds that a script should take, so that all planned scripts of its phase have a turn: told, not enforced."""
     return min(limit, _even_share(run) or limit / 2) / max(views, 1)
 
 
 def affordable_views(run: RunContext, seconds: float) -> int:
-    """On how many views a script may run that takes so long on each: as many as its share of the time has room for.
+    """On how many views a script may run that takes so many seconds on each: as many as fit into its share of time.
 
-    With `more_steps` further ones take no longer than a call, or a few seconds: whatever is better later runs on as
-    many as the first script did.
+    With `more_steps`, the further views together take no longer than a call, or a few seconds. Every later script that
+    is better must run on as many.
     """
     seconds = max(seconds, 0.1)
     views, room = int(share_in_run(run, limit_in_run(run)) / seconds), run.ledger.call_seconds
@@ -184,7 +183,7 @@ def affordable_views(run: RunContext, seconds: float) -> int:
 
 
 def _even_share(run: RunContext) -> float:
-    """What each script planned for the running phase would have; before anything is measured these are candidates."""
+    """The time of the running phase, divided by its scripts. Before one was measured, only candidates count."""
     scripts = critical_steps(run.config).get(run.phase, (0.0, 1.0))[1]
     if run.solution_seconds is None:
         scripts -= run.config.num_retrieved_models - 1
@@ -192,7 +191,7 @@ def _even_share(run: RunContext) -> float:
 
 
 def suggested_seconds(run: RunContext, limit: float, views: int = 1) -> float:
-    """The share that a script is told: less for the first candidate, so that the run is not long without any answer."""
+    """Seconds that a script is told to take. The first candidate is told less, so that there is an answer soon."""
     share, whole = share_in_run(run, limit, views), run.config.time_limit_seconds
     if run.phase == "finalization":  # what is submitted has as long as what was scored, and all that is left
         return min(limit, max([LAST_SHARE * limit / run.shared.last_scripts, *run.ledger.best_seconds()]))
@@ -206,9 +205,9 @@ def suggested_seconds(run: RunContext, limit: float, views: int = 1) -> float:
 
 
 def fits(run: RunContext, *, calls: float = 0.0, scripts: float = 1.0, studies: float = 0.0) -> bool:
-    """Can the script that so many calls make still be scored in the time of its phase? To the letter it may try.
+    """Is there time in this phase for so many calls and for the script that they make? To the letter it is always so.
 
-    Where every minute is used, solutions may have become slower since Phase 2 began: one more run of it is kept.
+    With `more_steps`, time for one more run of the path's best script is kept: it may be slower than in Phase 1.
     """
     needed, left = seconds_for(run, calls=calls, scripts=scripts, studies=studies), run.seconds_left
     if run.phase == "phase2" and run.config.more_steps:
@@ -218,12 +217,12 @@ def fits(run: RunContext, *, calls: float = 0.0, scripts: float = 1.0, studies: 
 
 
 def calls_take_long(run: RunContext) -> bool:
-    """Does waiting for calls cost so much that the next plan is better made before the last score is known?"""
+    """Are calls so slow that the next plan should be made before the last score is known?"""
     return LONG_CALLS * run.ledger.call_seconds >= seconds_for(run, scripts=1) and fits(run, calls=3, scripts=2)
 
 
 def stops_before(run: RunContext, *, calls: float) -> bool:
-    """Should a loop end before an iteration of so many calls and a run? Asked only where there is more to do."""
+    """Should a loop end, as so many calls and a run no longer fit? It is asked only where there is more to do."""
     if run.decide("go-on", lambda: not run.budget.finalize_now and fits(run, calls=calls), reopen=True):
         return False
     run.shared.wound_down = True
@@ -232,7 +231,7 @@ def stops_before(run: RunContext, *, calls: float) -> bool:
 
 @contextmanager
 def in_phase_time(run: RunContext) -> Iterator[None]:
-    """Leave an iteration of a loop where calls took so long that its script does not fit any more."""
+    """End an iteration of a loop quietly where its calls took so long that its script no longer fits."""
     try:
         yield
     except PhaseTimeExceeded:
@@ -242,14 +241,14 @@ def in_phase_time(run: RunContext) -> Iterator[None]:
 
 
 def repair_fits(run: RunContext, purpose: ScriptPurpose) -> bool:
-    """Could a script run once it is repaired? What is submitted is repaired in any case: there is nothing else."""
+    """Is there time to run a script after its repair? What is submitted is always repaired."""
     if purpose == "ablation":
         return run.config.letter or limit_in_run(run, "ablation") >= (run.solution_seconds or 0.0)
     return purpose == "submission" or fits(run, calls=1)
 
 
 def study_fits(run: RunContext) -> bool:
-    """Is there time for a study and a refinement after it, within the share that the studies of a path have?"""
+    """Is there time for a study and a refinement after it? All studies of a path together have a share of the time."""
     if not repair_fits(run, "ablation"):
         return False
     others = run.reached.ran("/".join((*run.parts[:-1], "")), studies=True)
@@ -262,9 +261,9 @@ def study_fits(run: RunContext) -> bool:
 
 
 def too_late_for(run: RunContext, script: str) -> str:
-    """Why a script scored by hidden rows has no time to run once more for as long as it ran, or an empty text.
+    """Why there is no time to run a scored script again for as long as it ran; empty where there is.
 
-    A script that watches the clock would submit something worse than what was scored, and say nothing.
+    With less time, a script that watches the clock would submit worse answers than those that were scored.
     """
     took, left = run.ledger.took(script), run.seconds_left
     if run.decide("run-again", lambda: RERUN * took <= left, reopen=True):
@@ -273,12 +272,11 @@ def too_late_for(run: RunContext, script: str) -> str:
 
 
 def fitting_sizes(run: RunContext) -> dict[str, int]:
-    """How many of the paths and of the attempts on a block the run has a use for, where it goes on while time lasts.
+    """With `more_steps`: how many paths, and how many attempts on each block, are of use; perhaps fewer than planned.
 
-    A path waits for calls while another's script runs. Paths beyond those that fill the lanes of scripts would only
-    wait for each other: fewer of them get further. The last one counts where half of it is needed. Where the time of
-    Phase 2 has no room for K attempts on each of T blocks, there are fewer on each, three at least, so that all T are
-    refined.
+    While one path waits for a call, the script of another runs. More paths than keep all lanes of scripts busy would
+    wait for each other, and fewer paths get further. A path stays where at least half of it is needed. If Phase 2 has
+    no time for K attempts on each of T blocks, each block has fewer, but at least three, so that all T are refined.
     """
     config, once, room = run.config, run.solution_seconds or 0.0, run.budget.shares.phase2 * run.budget.time_limit
     lanes, takes = run.shared.scripts.lanes or config.num_parallel_solutions, seconds_for(run, calls=ATTEMPT_CALLS)
@@ -303,10 +301,10 @@ def fitting_sizes(run: RunContext) -> dict[str, int]:
 
 
 def plan_time(run: RunContext, phase: PhaseName) -> None:
-    """Before a phase begins: what later phases need of the time, so that the search has the rest.
+    """Before a phase begins, set what is kept for later phases. The search has the rest.
 
-    Where scores come from hidden rows, what is submitted learns from all rows in the end: time is kept for it. Phase 3
-    has no time where no ensemble could be scored in it, or there is one path only.
+    Where rows are hidden, the final script runs again on all rows, and time is kept for that. Phase 3 has no time where
+    no ensemble could be scored in it, or where there is only one path.
     """
     config, budget, call = run.config, run.budget, run.ledger.call_seconds
     solutions, paths = run.ledger.ran(), config.num_parallel_solutions
