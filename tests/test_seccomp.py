@@ -142,7 +142,8 @@ try:
     LocalExecutor(PipelineConfig(require_sandbox=True)).announce()
 except ConfigError as error:
     print(error, os.environ["PATH"])
-main(["doctor", "--model", "offline", "--set", "tool_profile=full"])
+for is_required in ("false", "true"):
+    main(["doctor", "--model", "offline", "--set", "tool_profile=full", "--set", f"require_sandbox={is_required}"])
 """
 
 
@@ -160,9 +161,10 @@ def test_without_the_library_it_is_said_everywhere_and_with_what_to_install(tmp_
     assert ran == [f"bubblewrap True {before}", f"namespaces True {before}", f"none False {before}"]
     assert "require_sandbox is set, but scripts would run without a filter of system calls" in refused
     assert refused.endswith(f" {env['PATH']}"), "given back"
-    (line,) = [line for line in doctor if "script sandbox" in line]
-    for text in (refused, line):
+    (line, required) = [line for line in doctor if "script sandbox" in line]
+    assert (line.split()[0], required.split()[0]) == ("note", "problem")
+    for text in (refused, line, required):
         assert "libseccomp.so.2" in text and "apt install libseccomp2" in text
     assert "bubblewrap: scripts run without a filter" in line
-    (shell,) = [line for line in doctor if "agents' shell" in line]
+    shell = next(line for line in doctor if "agents' shell" in line)
     assert "set-uid programs cannot be forbidden (libseccomp.so.2 is missing" in shell

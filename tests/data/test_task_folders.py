@@ -428,9 +428,11 @@ def test_a_written_guess_is_read_back_and_init_writes_one(data_dir: Path, tmp_pa
     guess, path = guess_task(data_dir), tmp_path / "deep" / "er" / "mine.yaml"
     write_task(guess, path)
     assert load_task(path) == guess.task and all(reason[:40] in path.read_text() for reason in guess.reasons.values())
+    (data_dir / "extra.json").write_text("{[}", encoding="utf-8")
     assert main(["init", str(data_dir), "--metric", "auc"]) == 0
     out, err = capsys.readouterr()
     assert "In sample_submission.csv and in train.csv; test.csv lacks it." in out and err == ""
+    assert "\nnote  extra.json: cannot be read" in out
     task = load_task(data_dir)
     assert (task.evaluation_metric, task.data_dir) == ("roc_auc", str(data_dir))
     (data_dir / "task.yaml").write_text("mine\n")

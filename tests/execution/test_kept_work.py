@@ -127,8 +127,7 @@ async def test_nothing_but_plain_content_outlives_a_script(open_run: OpenRun, tm
     config = PipelineConfig(time_limit_seconds=600, script_disk_gb=0.1, script_files=20_000)  # 2 MB and 400 files
     with open_run(config, LocalExecutor(config, sandbox=sandbox)) as run:
         await run_on(run, ATTACK, "attack")
-        seen = await run_on(run, LOOK, "look")
-        kept = run.run_dir / CACHE / Path(run.task.data_dir).name
+        seen, kept = await run_on(run, LOOK, "look"), run.run_dir / CACHE / Path(run.task.data_dir).name
         assert (kept / "a-plain").read_text() == "labels of this view"
         files = [entry for entry in kept.rglob("*") if not entry.is_dir()]
         assert 0 < len(files) <= 400 and sum(file.stat().st_size for file in files) <= 2_000_000

@@ -347,8 +347,7 @@ async def test_scripts_see_their_gpus_and_no_credential(open_run: OpenRun, monke
         assert (request.input_dir, request.env["MLE_STAR_SEED"]) == (str(Path(run.task.data_dir).resolve()), "42")
         await ex.evaluate_solution(scored(2), run.task, CONFIG, gpu_indices=[3, 1])
         assert executor.requests[-1].env["CUDA_VISIBLE_DEVICES"] == "3,1", "the chosen ones"
-        asks = script("import os\nprint(os.environ['CUDA_VISIBLE_DEVICES'])")
-        own = str(tmp_path / "own")
+        asks, own = script("import os\nprint(os.environ['CUDA_VISIBLE_DEVICES'])"), str(tmp_path / "own")
         result = await ex.evaluate_solution(asks, run.task, CONFIG, working_dir=own, gpu_indices=[2, 0])
         assert result.stdout == "2,0\n", result.stderr
     with open_run(CONFIG, alone) as run:  # with too few GPUs scripts take turns

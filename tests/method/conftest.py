@@ -146,8 +146,7 @@ class RecordingExecutor:
         if any(words in self.scripts[-1] for words in self.faults):
             if isinstance(self.fault, BaseException):
                 raise self.fault
-            timed_out = self.fault == "timeout"
-            raw = crash("RuntimeError: scripted crash")
+            timed_out, raw = self.fault == "timeout", crash("RuntimeError: scripted crash")
             return raw.model_copy(update={"stderr": "", "exit_code": -9, "timed_out": True}) if timed_out else raw
         self.running += 1
         self.most_at_once = max(self.most_at_once, self.running)
@@ -213,8 +212,7 @@ def scripted_run(
     data, run_dir = write_data(root / "data"), root / "run"
     work_dir = Path(setup_working_directory(str(run_dir / "work" / "main")))
     link_input_data(str(data), str(work_dir))
-    recording = RecordingExecutor(executor or LocalExecutor(config))
-    agents = ScriptedAgents()
+    recording, agents = RecordingExecutor(executor or LocalExecutor(config)), ScriptedAgents()
     budget = Budget(config) if clock is None else Budget(config, clock=clock)
     slots = asyncio.Semaphore(config.max_concurrent_scripts or config.num_parallel_solutions)
     shared = RunShared(scripts=Scripts(slots=slots))

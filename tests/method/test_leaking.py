@@ -356,8 +356,7 @@ async def test_a_script_made_from_a_clean_one_is_checked_by_its_changes(quick_ru
     start, changed = solution(script(0.5) + rest), solution(script(0.6) + rest)
     for known in (False, True):
         await check_and_fix_leakage(changed, origin=start)
-        seen = quick_run.agents.log[-1].prompt
-        whole = not known or quick_run.config.letter
+        seen, whole = quick_run.agents.log[-1].prompt, not known or quick_run.config.letter
         assert ("remark_7" in seen) == whole and "level = 0.6" in seen
         assert ("Made from a script without leakage" in seen) != whole
         await check_and_fix_leakage(start)

@@ -192,8 +192,7 @@ async def test_a_study_in_its_path_is_summarised(words: str, crashes: int, run: 
 @BOTH
 @pytest.mark.req("REQ-P2O-021")
 async def test_a_study_that_nobody_can_repair_leaves_an_empty_summary(quick_run: ScriptedRun) -> None:
-    agents = quick_run.agents
-    broken = [fenced(f"raise RuntimeError('study')\nprint({n})") for n in range(9)]
+    agents, broken = quick_run.agents, [fenced(f"raise RuntimeError('study')\nprint({n})") for n in range(9)]
     play_steps(agents, [[0.4], [0.6]])
     agents.reply("ablation", fenced(STUDY.content), broken.pop())
     agents.reply("debugger", *broken)

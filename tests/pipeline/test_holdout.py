@@ -132,8 +132,7 @@ async def test_better_answers_win_over_better_claims_on_hidden_labels(quick: Qui
     assert noise_of(claimed) == 0.45 and claimed.expected == Measure(score=0.9999, measured="self-reported")
     answers = data_dir.parent / "answers.csv"
     answers.write_text("id,label\n" + "".join(f"{i},{int(i * 7 % 50 > 25)}\n" for i in range(400, 440)))
-    before = sorted(quick.dir.rglob("*"))
-    rows = {row.step: row for row in rescore(quick.dir, answers)}
+    before, rows = sorted(quick.dir.rglob("*")), {row.step: row for row in rescore(quick.dir, answers)}
     assert sorted(quick.dir.rglob("*")) == before
     last_row = rows["final/submission.csv"]
     assert last_row.select == honest.expected and (last_row.truth or 0) >= 0.85
@@ -502,18 +501,23 @@ async def test_where_the_data_only_hint_at_groups_both_splits_are_measured(quick
 
 @pytest.mark.parametrize("why", ["2 labelled rows are too few", "more than once"])
 async def test_what_cannot_be_scored_is_self_reported_and_probed(quick: QuickRun, data_dir: Path, why: str) -> None:
+    def look(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
+        unsteady = why != "more than once" and current_run().phase == "probes"
+        return done.model_copy(update={"stdout": done.stdout.replace("0.9999", "0.5")}) if unsteady else done
+
     if why == "more than once":
         repeat_a_key(data_dir)
     else:
         (data_dir / "train.csv").write_text("id,size,label\n1,2,0\n2,30,1\n")
-    result = await scored(quick)
+    result = await scored(quick, answering(after=look))
     assert why in quick.events(ev.HoldOutPrepared)[0].why_not
     assert result.expected is not None and result.expected.measured == "self-reported"
     probed = [text for text in result.warnings if "on shuffled labels it prints 0.9999, where a dummy gets 0.5" in text]
     assert probed or why != "more than once"
-    assert not any("same seed" in text or "second run" in text for text in result.warnings)
-    again = await scored(quick, (executor := answering()), resume=True, time_limit_seconds=1)
-    assert again.warnings == result.warnings and executor.ran == [], "with less time it is taken over"
+    again = [text for text in result.warnings if "same seed" in text or "second run" in text]
+    assert again == ["the same script with the same seed prints 0.9999 and 0.5"] * (why != "more than once")
+    later = await scored(quick, (executor := answering()), resume=True, time_limit_seconds=1)
+    assert later.warnings == result.warnings and executor.ran == [], "with less time it is taken over"
 
 
 async def test_a_script_of_an_earlier_process_stays_in_question_when_its_step_is_done_anew(quick: QuickRun) -> None:

@@ -118,8 +118,7 @@ async def test_a_run_whose_folder_lies_in_the_data_works(where: str, data_dir: P
         (data_dir / "deep").mkdir()
         (data_dir / "deep" / "more.csv").write_text("x\n")
     config, quick = settings(T=1, K=1, L=1, M=1), QuickRun(task, data_dir / where)
-    result = await quick(config, executor=ex.LocalExecutor(config))
-    finished = quick.events(ScriptFinished)
+    result, finished = await quick(config, executor=ex.LocalExecutor(config)), quick.events(ScriptFinished)
     assert finished and not any(event.result.is_error for event in finished) and Path(result.submission_path).is_file()
     inside = quick.dir / "work" / "main" / "input"
     shown = sorted(str(path.relative_to(inside)) for path in inside.rglob("*"))

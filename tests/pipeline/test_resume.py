@@ -149,8 +149,7 @@ async def test_a_changed_agent_is_asked_again_with_all_that_follows_and_nothing_
 
 
 async def test_a_fork_pays_only_for_what_is_new_and_leaves_its_parent_alone(quick: QuickRun, tmp_path: Path) -> None:
-    parent = await quick(settings(), name="parent")
-    journal = tmp_path / "parent" / "journal.jsonl"
+    parent, journal = await quick(settings(), name="parent"), tmp_path / "parent" / "journal.jsonl"
     first, *rest = read_journal(journal)
     earlier = first.model_copy(update={"at": first.at - timedelta(seconds=400)})
     journal.write_text("".join(f"{event.model_dump_json()}\n" for event in [earlier, *rest]), encoding="utf-8")

@@ -141,8 +141,7 @@ def test_a_run_folder_chooses_no_interpreter(house_run: Run, tmp_path: Path, cap
     evil.write_text(f'#!/bin/sh\ntouch {tmp_path}/ran\nexec {sys.executable} "$@"\n', encoding="utf-8")
     evil.chmod(0o755)
     settings: dict[str, object] = {"python": str(evil), "model_caches": [str(tmp_path)], "allow_network": True}
-    moved = rewritten(house_run, tmp_path / "moved", config=settings).path
-    executor = FixedExecutor(exit_code=1)
+    moved, executor = rewritten(house_run, tmp_path / "moved", config=settings).path, FixedExecutor(exit_code=1)
     with pytest.raises(ExecutionError, match="failed on these rows"):
         load_model(moved, executor=executor).predict(NEW)
     assert executor.requests[0].env["HF_HUB_OFFLINE"] == "1" and len(load_model(moved).predict(NEW)) == 3

@@ -38,7 +38,7 @@ _BLOCKS = ("def ", "class ", "@")
 
 def _described() -> list[Any]:
     """What the modules of the parts define, module by module."""
-    names = sorted(module.name for module in pkgutil.iter_modules(parts.__path__, f"{parts.__name__}."))
+    names = [module.name for module in pkgutil.iter_modules(parts.__path__, f"{parts.__name__}.")]  # in their order
     return [value for name in names for value in vars(importlib.import_module(name)).values()]
 
 
