@@ -233,6 +233,8 @@ def test_scripts_are_compared_whole_however_long_they_are(tmp_path: Path, capsys
     for lines in (shown, Comparison.of(first, second).script):
         assert "-depth = 0" in lines and "+depth = 1" in lines
         assert sum(line.startswith(("-note", "+note")) for line in lines) == 2 and max(map(len, lines)) < 2100
+    ahead = [Comparison.of(*pair).facts[1].better for pair in ((first, second), (second, first), (first, first))]
+    assert ahead == ["second", "first", ""], "the second has the better score"
     cut = Comparison.of(first, RunStory.from_events([start, scripts[1]])).script
     assert len(cut) == 1501 and cut[0] == "--- A" and "more lines" in cut[-1], "what is wholly different"
 
