@@ -300,6 +300,7 @@ async def _answers_anew(run: RunContext, holdout: HoldOut | None, script: str) -
 
 # --- subsampling, and errors that a script hides --------------------------------------------------------------
 
+
 def get_subsample_instruction(config: models.PipelineConfig) -> str:
     """The sentence with the configured limit in it."""
     return SUBSAMPLE_INSTRUCTION.replace("{limit}", str(config.subsample_limit))
