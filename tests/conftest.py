@@ -220,11 +220,11 @@ def kept(run: RunContext) -> tuple[float | None, str] | None:
     return None if found is None else (found.score, found.source)
 
 
-def ran(run: RunContext, score: float | None, seconds: float = 1.0, script: str = "") -> None:
+def ran(run: RunContext, score: float | None, seconds: float = 1.0, script: str = "", **more: Any) -> None:
     """Record that a script ran at this place."""
     number, around = next(_NUMBERS), run.shared.scripts.surroundings
-    step, text = "/".join((*run.parts, f"script-{number}")), script or f"# {number}"
-    run.record(script_finished(seconds, step=step, digest=str(number), script=text, score=score, surroundings=around))
+    more |= {"step": "/".join((*run.parts, f"script-{number}")), "script": script or f"# {number}"}
+    run.record(script_finished(seconds, digest=str(number), score=score, surroundings=around, **more))
 
 
 def leaks(run: RunContext, script: object) -> bool:

@@ -215,9 +215,10 @@ def test_what_was_cut_has_as_long_again_once_it_is_repaired_if_there_is_time(qui
 def test_further_views_take_no_longer_than_a_call(quick_path: Path, script: float, call: float, views: int) -> None:
     with timed(quick_path, left=5000, more_steps=True) as run:
         run.context.record(CALLED.model_copy(update={"seconds": call}))
-        ran(run.context, 0.1, script)
+        ran(run.context, 0.1, script, answers=["1", "2", "3"])
         assert timing.affordable_views(run.context, script) == views
         plain = run.config.model_copy(update={"more_steps": False})
+        assert (run.context.views_in_turn, replace(run.context, config=plain).views_in_turn) == (1, 3)
         assert timing.affordable_views(replace(run.context, config=plain), script) == 500 // script, "its share"
 
 

@@ -284,7 +284,7 @@ async def test_a_run_is_stopped_moved_resumed_in_vain_and_forked_with_success(da
         assert started.forked_from == str(run_dir) and started.config.outer_loop_steps == 4
         assert started.task.competition_id == first_line(run_dir).task.competition_id
         assert (fork / "final" / "submission.csv").read_text(encoding="utf-8").startswith("id,label\n")
-        assert "submission.csv" in (out + err).decode()
+        assert "submission.csv" in (out + err).decode() and b"\nnext: mle-star report " in err
     assert "key-of-a-loopback-test" not in (run_dir / "journal.jsonl").read_text(encoding="utf-8")
 
 
