@@ -117,8 +117,7 @@ async def test_a_fork_scores_what_is_new_as_a_fresh_run_does(quick: QuickRun, tm
             return await blend(quick, seed=2, **options)
         return await blend(quick, agents=MindAgents(two_candidates(1.0, 1.1), changed="all"), **options)
 
-    fresh = await changed(name="fresh")
-    parent = await blend(quick, name="parent")
+    fresh, parent = await changed(name="fresh"), await blend(quick, name="parent")
     fork = await changed(name="fork", fork_from=tmp_path / "parent")
     assert expected(fork) == expected(fresh) and (change == "seed" or expected(fresh) < expected(parent))
     if change == "model":
