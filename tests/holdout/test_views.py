@@ -226,8 +226,8 @@ def test_without_a_sample_chances_have_a_column_for_each_class(key: bool, with_t
     assert find_layout(folder, labels).answers == ("kind",)
     task = make_task(folder, description="Predict `kind`. A model may give a probability for each class.")
     assert HoldOut.prepare(task, PipelineConfig(), tmp_path / "run", write=0).scorer.names == ("kind",)
-    asked = Data.read(find_layout(folder, "Predict `kind`."))
-    assert (by_class(asked, known_metric("log_loss")) is asked) is with_test, "beside a test, as it was asked for"
+    plain = Data.read(find_layout(folder, "Predict `kind`."))
+    assert (by_class(plain, known_metric("log_loss")) is plain) is with_test, "beside a test, as it was asked for"
     data = Data.read(find_layout(folder, words))
     hidden = data.split(seed=3).views[0]
     view = data.make_view("v", hidden, tmp_path / "view", seed=9)
