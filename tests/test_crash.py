@@ -140,8 +140,7 @@ def drive(prefix: list[str], folder: Path, data: Path, mode: str, first: int) ->
     """What became of an undisturbed run and of each other."""
     words = [sys.executable, "-m", "tests.pipeline.full_disk", str(folder), str(data), mode, str(first), str(EVERY)]
     done = subprocess.run([*prefix, *words], capture_output=True, text=True, timeout=900, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

@@ -269,8 +269,8 @@ async def test_a_script_on_fewer_views_is_compared_with_the_best_one_and_never_t
     assert result.score == pytest.approx(score, rel=1e-3) and result.measure is not None
     assert (result.measure.views, result.measure.estimated) == (views, views < 5)
     assert result.measure.rows == len(holdout.compared_rows(views))
-    words = "" if views == 5 else f"estimated from {result.measure.rows} rows, 1 view"
-    assert result.measure.basis == words
+    assert (result.measure.low, result.measure.high) == pytest.approx((score, score), rel=1e-3), "all rows are alike"
+    assert result.measure.basis == ("" if views == 5 else f"estimated from {result.measure.rows} rows, 1 view")
 
 
 async def test_scripts_are_told_in_pairs_how_they_err(open_run: OpenRun, holdout: HoldOut) -> None:

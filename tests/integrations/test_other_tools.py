@@ -403,8 +403,7 @@ def test_a_run_that_is_resumed_is_sent_as_it_goes_and_only_its_last_end_waits(se
     begun, script = events[:first], events[first]
     write(tmp_path, [*begun, RunFinished(state="interrupted")])
     with MlflowMirror(tmp_path, server.uri) as mirror:
-        assert _soon(lambda: states() == ["RUNNING"])
-        assert mirror.behind, "its report is still to be written"
+        assert _soon(lambda: states() == ["RUNNING"]) and mirror.behind, "its report is still to be written"
         write(tmp_path, [RunResumed(spent_cost_usd=1.0, spent_seconds=1.0), script])
         assert _soon(lambda: not mirror.behind) and states() == ["KILLED"]
         write(tmp_path, [RunFinished(state="failed")])
