@@ -23,8 +23,8 @@ from mle_star.cli.app import main
 from mle_star.data.tables import Form, Table, read_table
 from mle_star.execution import LocalExecutor
 from mle_star.execution.artifacts import restore_fitted, save_fitted
-from mle_star.execution.harness import complete
-from mle_star.results.finished import export_run, needs, promote
+from mle_star.execution.harness import complete, not_fitted
+from mle_star.results.finished import _card, export_run, needs, promote
 from mle_star.results.rows import read_new, write_new
 from mle_star.run.context import ScriptRequest
 from mle_star.run.folder import RunFolder, first_line, last_config
@@ -417,6 +417,9 @@ def test_an_export_is_all_a_machine_needs(house_run: Run, label_run: Run, tmp_pa
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     as_kept("results/exported.txt", re.sub(rf"([Pp]ython[: ]){re.escape(version)}\b", r"\1…", "\n".join(lines)))
     assert (target / "requirements.txt").read_text() == ""  # the standard library is enough for this one
+    model, late = load_model(label_run.path), {"warnings": [not_fitted("late")]}  # what `predict` fits since is kept
+    cards = [_card(model, model.result.model_copy(update=late), one, "", []) for one in (tmp_path / "labels", target)]
+    assert ["not fitted" in card for card in cards] == [True, False]
     kept = tmp_path / "labels/input/b/test.csv"
     write_texts(tmp_path, {"new.csv": "size\n3\n", "labels/input/b/test.csv": "kept"})
     (tmp_path / "labels" / "predict.py").write_text(texts[0].read_text().replace("'test.csv'", "'b/test.csv'"))

@@ -13,6 +13,8 @@ from mle_star.models import DataModality, MetricDirection, TaskDescription, Task
 from mle_star.models.texts import did_you_mean, plural, printable
 
 MAX_NAMES = 40
+NO_TEST = "Where ./input/test.csv is there"
+"""With these words begins what only the agents are told of a task without a test."""
 
 
 class TaskGuess(NamedTuple):
@@ -311,7 +313,7 @@ def _submission(found: Survey, target: Target, probabilities: bool) -> str:
         return f"Submit one row per test row, in the same order: {columns}{f' and {EACH_CLASS}' * by_class}."
     columns = f"the columns of ./input/sample_submission.csv{f' ({EACH_CLASS})' * by_class}"
     return (
-        f"Where ./input/test.csv is there, submit a prediction for each of its rows, in {columns}; else predict the "
+        f"{NO_TEST}, submit a prediction for each of its rows, in {columns}; else predict the "
         "training rows, and validate on rows held out."
     )
 

@@ -42,6 +42,7 @@ logger = logging.getLogger("mle_star.execution")
 
 T = TypeVar("T")
 SDK_BASH_MAX_MS = 600_000
+NOT_FITTED = "the model is not fitted on all rows yet"
 OWN_DIRECTORY = "evaluation"
 """Where scripts work outside a run, below `config.work_dir`."""
 DebugCallback = Callable[[models.SolutionScript, str], Awaitable[models.SolutionScript | None]]
@@ -280,7 +281,7 @@ def keep_members(run: RunContext, members: Iterable[str]) -> None:
 
 def not_fitted(why: str) -> str:
     """What is said where no model is kept."""
-    return f"the model is not fitted on all rows yet; the first `predict` does that: {why}"
+    return f"{NOT_FITTED}; the first `predict` does that: {why}"
 
 
 async def _answers_anew(run: RunContext, holdout: HoldOut | None, script: str) -> Answers:

@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from mle_star.data.guess import NO_TEST
 from mle_star.data.place import DataFolder
 from mle_star.errors import ConfigError
 from mle_star.execution import inspect_interpreter, verify_submission
 from mle_star.execution.artifacts import STATE, fitted_digest, restore_fitted
+from mle_star.execution.harness import NOT_FITTED
+from mle_star.execution.submission import SUBMISSION
 from mle_star.holdout.views import SAMPLE_NAME
 from mle_star.method.codeblocks import parsed
 from mle_star.models import FinalResult
@@ -122,12 +125,14 @@ def _card(model: Model, result: FinalResult, target: Path, version: str, package
     use = "`python predict.py NEW.csv PREDICTIONS.csv` predicts rows of your own."
     if not (target / "predict.py").is_file():
         use = f"Put rows of your own into `input/` as `{layout.test_file[0]}`."
+    words = (line for line in task.description.splitlines() if not line.startswith(NO_TEST))
+    warnings = (one for one in result.warnings if not (has_state and one.startswith(NOT_FITTED)))
     return _text(
         "MODEL_CARD.md",
         name=task.competition_id,
         run=model.run_dir.name,
         model=result.config.model,
-        description=task.description,
+        description="\n".join(words),
         score=f"{score_in_words(result)}.",
         files=", ".join(f"`{name}`" for name in tables),
         use=use,
@@ -138,7 +143,7 @@ def _card(model: Model, result: FinalResult, target: Path, version: str, package
         packages=", ".join(f"`{name}`" for name in packages) or "no packages",
         loaded=f"; other versions may not load `{STATE}/`: without it the script fits again" if has_state else "",
         author=f"{result.config.traits.author}, not by a person",
-        warnings="".join(f"- {text.one_line(warning, 400)}\n" for warning in result.warnings),
+        warnings="".join(f"- {text.one_line(warning, 400)}\n" for warning in warnings),
     )
 
 
@@ -162,7 +167,7 @@ def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, flo
             work = model.execute(script_of(code), model.layout.folder, "promote")
             if not verify_submission(str(work)):
                 raise ConfigError(f"the script of {chosen.step} writes no submission")
-            made = work / "final" / "submission.csv"
+            made = work / SUBMISSION
         place_copy(made, folder.submission)
         submission = str(folder.submission)
     note = f"{BY_HAND}: the script of {place_of(chosen.step) or chosen.step}"
