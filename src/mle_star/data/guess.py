@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mle_star.data import layout
 from mle_star.data.columns import EACH_CLASS, Column, is_number, named
 from mle_star.data.layout import AUDIO_SUFFIXES, IMAGE_SUFFIXES, Survey, Target, guess_target, survey, with_target
 from mle_star.data.metrics import Metric, find_metric, known_metric, metric_in_prose
@@ -92,9 +93,10 @@ def _holds_data(folder: Path) -> bool:
 def given_target(found: Survey, given: str) -> Target:
     """The column, or the columns with commas between them, that the caller names."""
     tables = found.tables_of_labels[::-1]
+    wanted = tuple(part.strip() for part in given.split(","))
     for table in tables:
         known_as = {**{column.strip(): column for column in table.columns}, **{c: c for c in table.columns}}
-        for names in ((given,), tuple(part.strip() for part in given.split(","))):
+        for names in ((given,), wanted):
             if set(names) <= set(known_as):
                 return Target(tuple(map(known_as.__getitem__, names)), table, "Given.")
     if not tables:
@@ -247,6 +249,8 @@ def _refuse_pointless(found: Survey, goal: Target, metric: Metric | None) -> Non
 def _refuse_metric(train: Table, column: Column, metric: Metric | None) -> None:
     """A metric must be able to score what the target holds; amounts such as `$250,000` would each be a class."""
     scored = None if metric is None else metric.scores
+    if column.numeric and scored != "classes" and not column.holds_classes:
+        layout.refuse_huge(column.name, train.sample[column.name])
     if column.kind == "messy number" and column.distinct > 20 and scored != "classes":
         odd = [value for value, _ in column.shares if not is_number(value)]
         such = f", such as {odd[0]!r}" if odd else ""

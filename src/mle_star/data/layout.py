@@ -17,6 +17,8 @@ IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".we
 AUDIO_SUFFIXES = {".wav", ".mp3", ".flac", ".ogg", ".aif", ".aiff", ".m4a"}
 MAX_DEPTH = 3
 MAX_TABLES = 12
+LARGEST = 1e30
+"""Of the numbers of a target; larger ones are no measurements, and models fail on them."""
 _SUBMISSION = r"\b(samplesub|submission|submit)"
 _TEST = r"\b(test|eval|unlabel)|\b(holdout|unseen)\b"
 _ROLES = (
@@ -316,6 +318,14 @@ def labels_of(cells: list[Any]) -> list[str]:
     filled = [str(cell) for cell in cells if str(cell)]
     known = [cell for cell in filled if not is_missing(cell)]
     return known if known and all(map(is_number, known)) else filled
+
+
+def refuse_huge(name: str, cells: list[Any]) -> None:
+    """`ConfigError` where a number is too large to be learned, or infinite: its errors could not be squared."""
+    huge = next((cell for cell in labels_of(cells) if is_number(cell) and not abs(float(cell)) <= LARGEST), None)
+    if huge is not None:
+        rest = "write its true value, or leave it empty: rows without a target are left out"
+        raise ConfigError(f"the target {name!r} holds {huge}, which is too large a number to be learned; {rest}")
 
 
 def with_target(found: Survey | None, description: str, names: Collection[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from mle_star.data import columns as known
 from mle_star.data.columns import Column, is_number
-from mle_star.data.layout import AUDIO_SUFFIXES, IMAGE_SUFFIXES, Layout, find_layout, labels_of
+from mle_star.data.layout import AUDIO_SUFFIXES, IMAGE_SUFFIXES, Layout, find_layout, labels_of, refuse_huge
 from mle_star.data.place import DataFolder
 from mle_star.data.rows import read_rows
 from mle_star.data.tables import Table
@@ -251,6 +251,7 @@ def target_settings(folder: Path, layout: Layout, name: str, recipe: Recipe) -> 
         numbers = [float(label) for label in labels if is_number(label)]
         if len(numbers) < 0.9 * len(labels):
             raise ConfigError(f"the target {name!r} holds texts, and {recipe.metric.name} needs numbers")
+        refuse_huge(name, cells)
         long = recipe.log or (recipe.loss == "absolute" and known.describe(name, labels).skew > 1)
         return {"name": name, "kind": "number", "scale": "log" if min(numbers) >= 0 and long else "plain"}
     if len(labels) > 50 and all(map(is_number, labels)) and len(set(labels)) > 0.5 * len(labels):
