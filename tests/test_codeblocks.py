@@ -356,7 +356,7 @@ near = scaler.transform(words)REST
 print(f"Final Validation Performance: {score(seen)}")""".replace("REST", REST)
 
 
-def test_an_excerpt_shows_what_lines_rest_on_and_what_uses_them_and_never_changes_lines() -> None:
+def test_an_excerpt_shows_what_lines_rest_on_and_what_uses_them_and_new_lines_are_told_from_known_ones() -> None:
     script, lines = LINKED + "".join(f"\nother_{n} = {n} * {n}" for n in range(30)), list[str]()
     for line in ("depth = 3", "words =", "chart =", "near =", "    model =", '    table["a"]'):
         text = excerpt(script, {next(n for n, text in enumerate(LINKED.splitlines(), 1) if text.startswith(line))})
@@ -365,9 +365,6 @@ def test_an_excerpt_shows_what_lines_rest_on_and_what_uses_them_and_never_change
         assert all(one in script.splitlines() for one in left)
     as_kept("method/excerpts.txt", "\n".join(lines))
     assert excerpt(LINKED + "\n(", {1}) == LINKED + "\n(", "what cannot be parsed is shown whole"
-
-
-def test_what_a_script_adds_is_told_from_what_is_known() -> None:
     assert (changed_lines("a\nb\nc", "a\nB\nc\nd"), changed_lines("a\nb\nc", "a\nc\nc")) == ({2, 4}, {2})
     assert new_lines(f"a\nblend\n{'c' * 200}\nd", [f"a\nb\n{'c' * 200}\nd"]).splitlines() == [
         "a", "blend", "# ... 2 lines ...",

@@ -119,8 +119,7 @@ def test_lists_and_nested_records_keep_their_shape_and_a_long_table_is_sampled_a
     with pytest.raises(Unsupported, match=r"at\.x lies inside of objects"):
         rows.edited([0], rows, ["at.x"])  # else a label would stay in there
     (tmp_path / "test.json").write_text('[{"tags": [], "at": {"of": {"y": "Y"}}, "z": 1}]')
-    test = read_rows(look(tmp_path / "test.json"), tmp_path)
-    assert rows.edited([0], test) == [{"tags": ["a"], "at": {"of": {"y": "X"}}}], "the test knows nothing of at.x"
+    assert rows.edited([0], read_rows(look(tmp_path / "test.json"), tmp_path))[0]["at"] == {"of": {"y": "X"}}
     pandas.DataFrame({"code": ["007", "8"]}).to_excel(tmp_path / "train.xlsx", index=False)
     assert look(tmp_path / "train.xlsx").sample == {"code": ["007", "8"]}
     path, dice = tmp_path / "long.csv", random.Random(1)

@@ -197,7 +197,9 @@ async def evaluate_with_retry(
         result = sample[1] if sample else await evaluate(solution)
     if sample:  # no repair is left: it may yet work on all rows
         result = await evaluate(solution)
-    score = None if result.is_error or ((run := active_run()) and run.leaks(solution.content)) else result.score
+    run = active_run()
+    leaks = run is not None and run.leaks(solution.content)
+    score = None if result.is_error or leaks else result.score
     return solution.model_copy(update={"score": score, "is_executable": not result.is_error}), result
 
 
@@ -350,4 +352,5 @@ def _masking_name(handler: ast.ExceptHandler) -> str | None:
         return ""
     types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     broad = [node.id for node in types if isinstance(node, ast.Name) and node.id in ("Exception", "BaseException")]
-    return broad[0] if broad and all(ast.unparse(node) in ("pass", "...") for node in handler.body) else None
+    only_passes = all(ast.unparse(node) in ("pass", "...") for node in handler.body)
+    return broad[0] if broad and only_passes else None

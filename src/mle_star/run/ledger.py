@@ -310,7 +310,8 @@ class Ledger:
     def latest_run(self, digest: str, place: str = "") -> ScriptRun | None:
         """The last run of a script, if possible at steps below `place`."""
         runs = [run for run in self.runs.values() if run.script_id == digest]
-        return next(reversed([run for run in runs if place and run.step.startswith(f"{place}/")] or runs), None)
+        here = [run for run in runs if place and run.step.startswith(f"{place}/")]
+        return next(reversed(here or runs), None)
 
     def took(self, script: str) -> float:
         """The longest that a script takes for a score, with an empty `./cache`; 0 where it has none."""
@@ -366,7 +367,8 @@ class Ledger:
 
     def analysis(self, path: int | None) -> str:
         """Where the solution of a path errs, as its last study printed it."""
-        return next(filter(None, reversed([one.analysis for one in self.studies.values() if one.path == path])), "")
+        known = [study.analysis for study in self.studies.values() if study.path == path and study.analysis]
+        return known[-1] if known else ""
 
     def _node(self, event: AnyAttempt) -> SearchNode:
         leak = LEAKS if self.leaks(event.digest, event.step) else FOUND_LATER

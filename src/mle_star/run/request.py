@@ -93,7 +93,8 @@ def _prompt(run: RunContext, agent: AgentType, variant: str | None, values: dict
     if "scores" in values and not config.letter:  # four significant digits
         shown["scores"] = [None if score is None else float(figure(score)) for score in values["scores"]]
     filled = PromptRegistry().get(agent, variant).render(**shown)
-    prompt = Prompt("\n\n".join(filter(None, (filled, *notes, facts_section(agent, variant, task, config, values)))))
+    parts = (filled, *notes, facts_section(agent, variant, task, config, values))
+    prompt = Prompt("\n\n".join(filter(None, parts)))
     prompt.steady = filled.steady
     return prompt
 
