@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(VENV)/.core
 ALL := $(VENV)/.installed
-# One more than there are cores: tests wait for processes, too.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Two more than there are cores: tests wait for processes and limits, too.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 # uv where it is installed, pip elsewhere. A lock names every package, so nothing is left to resolve.
 ifneq ($(shell command -v uv),)
 NEW_VENV := uv venv --quiet --seed --python $(PYTHON) $(VENV)

@@ -127,8 +127,8 @@ def test_a_view_moves_rows_and_loses_none(form: str, tmp_path: Path) -> None:
     assert sorted(map(str, shown)) == sorted(map(str, [*test, *moved])), "no label, and nothing that tells it"
     assert [row["id"] for row in shown[:TEST]] != [row["id"] for row in test]  # mixed
     wanted = rows_of(tmp_path / "view", "sample_submission")
-    told = {test[-1]["id"], *view.names.values()}  # hidden rows are shown as the first row of the sample is
-    assert [(row["id"], int(row["y"])) for row in wanted] == [(row["id"], row["id"] in told) for row in shown]
+    shown_ids = {test[-1]["id"], *view.names.values()}  # hidden rows are shown as the first row of the sample is
+    assert [(row["id"], int(row["y"])) for row in wanted] == [(row["id"], row["id"] in shown_ids) for row in shown]
     assert (tmp_path / "view" / "readme.md").read_text() == "untouched" and len(view.order) == TEST + len(hidden)
 
 
@@ -229,8 +229,7 @@ def test_without_a_sample_chances_have_a_column_for_each_class(key: bool, with_t
     assert HoldOut.prepare(task, PipelineConfig(), tmp_path / "run", write=0).scorer.names == ("kind",)
     plain = Data.read(find_layout(folder, "Predict `kind`."))
     assert (by_class(plain, known_metric("log_loss")) is plain) is with_test, "beside a test, as it was asked for"
-    data = Data.read(find_layout(folder, words))
-    hidden = data.split(seed=3).views[0]
+    hidden = (data := Data.read(find_layout(folder, words))).split(seed=3).views[0]
     view = data.make_view("v", hidden, tmp_path / "view", seed=9)
     assert data.layout.answers == find_layout(view.folder, words).answers == ("9", "10", "red")
     assert find_layout(view.folder, words).target.class_prefix == ""
