@@ -19,7 +19,7 @@ from mle_star.data.brief import MAX_CHARACTERS, data_brief
 from mle_star.data.layout import find_layout
 from mle_star.data.place import create_data, open_data
 from mle_star.data.rows import TableRows, read_rows
-from mle_star.data.tables import Form, Table, Unsupported, read_table, test_name
+from mle_star.data.tables import Form, Table, Unsupported, name_of_test, read_table
 from mle_star.engineer.parts.reading import read_table as read_in_script
 from mle_star.engineer.profile import table_settings
 from mle_star.holdout.holdout import HoldOut
@@ -361,7 +361,7 @@ def test_a_file_of_many_megabytes_is_read_by_column_and_written_without_a_change
 
 def test_a_parquet_file_may_be_left_without_rows(tmp_path: Path) -> None:
     pandas.DataFrame({"id": [1, 2], "note": ["a", "b"]}).to_parquet(tmp_path / "t.parquet", index=False)
-    rows = read_rows(table := look(tmp_path / "t.parquet"), tmp_path)
-    rows.write(tmp_path / "none.parquet", [])
+    read_rows(table := look(tmp_path / "t.parquet"), tmp_path).write(tmp_path / "none.parquet", [])
     left = pandas.read_parquet(tmp_path / "none.parquet")
-    assert (len(left), list(left), str(left["id"].dtype), test_name(table)) == (0, ["id", "note"], "int64", "test.csv")
+    seen = len(left), list(left), str(left["id"].dtype), name_of_test(table)
+    assert seen == (0, ["id", "note"], "int64", "test.csv")

@@ -366,7 +366,8 @@ async def test_a_machine_without_a_sandbox_is_told_of_once(open_run: OpenRun) ->
 
 async def test_a_script_that_changed_the_data_does_not_count(open_run: OpenRun) -> None:
     with open_run(CONFIG, FixedExecutor(first=lambda _: (data / "train.csv").write_text("spoilt"))) as run:
-        data, result = Path(run.task.data_dir), await execute_in_run(scored(0.5))
+        data = Path(run.task.data_dir)
+        result = await execute_in_run(scored(0.5))
         ((_, level, message),) = notices(run)
         assert result.is_error and best_score(run) is None
     words = "the script changed the files in ./input, which are read-only; write to ./final or the current folder"

@@ -395,8 +395,7 @@ async def test_ctrl_c_twice_or_another_signal_stops_at_once(quick: QuickRun, num
     assert last.state == "interrupted" and found["elapsed_seconds"] >= last.seconds > 0
     assert found["cost_usd"] == last.cost_usd > 0 and quick.events(ev.FinishRequested)[-1].now
     assert last.message == f"stopped by {by}"
-    sources = [request.source for request in quick.events(ev.FinishRequested)]
-    assert number == "HUP" or not any("terminal" in source for source in sources)
+    assert number == "HUP" or not any("terminal" in one.source for one in quick.events(ev.FinishRequested))
 
 
 async def test_a_caller_who_cancels_gets_the_cancellation(quick: QuickRun) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from mle_star.data.columns import EACH_CLASS, Column, is_id_name, is_missing, is_number, label_order, letters_of, named
 from mle_star.data.place import DataFolder
-from mle_star.data.tables import TABLE_SUFFIXES, TEST_NAME, Form, Table, read_table, table_form, test_name
+from mle_star.data.tables import TABLE_SUFFIXES, TEST_NAME, Form, Table, name_of_test, read_table, table_form
 from mle_star.errors import ConfigError
 
 IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
@@ -111,7 +111,7 @@ class Layout(Survey):
         """What the test file is called and how it is written; where there is none, as views make one."""
         if self.test is not None:
             return self.test.name, self.test.form
-        name = test_name(self.train)
+        name = name_of_test(self.train)
         return name, self.train.form if self.train.form.kind == "csv" or name != TEST_NAME else Form()
 
 

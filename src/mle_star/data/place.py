@@ -372,8 +372,9 @@ def read_text(path: Path) -> str:
 
 def read_mapping(path: Path) -> dict[str, Any]:
     """The top level of a YAML file, or one line that says what is wrong with it."""
+    text = read_text(path)
     try:
-        content = yaml.load(read_text(path), Loader=StrictLoader)
+        content = yaml.load(text, Loader=StrictLoader)
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError(f"{path}{line}: not valid YAML ({error.problem})") from None

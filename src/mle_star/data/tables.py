@@ -95,7 +95,7 @@ class Table:
         return self._described[name, there]
 
 
-def test_name(train: Table) -> str:
+def name_of_test(train: Table) -> str:
     """What the test file of a task without one is called: it is like a training table of JSON, or one with lists.
 
     Else it holds separated values, of which a list would be a text. An object in an object is a column there: no target

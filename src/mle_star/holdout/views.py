@@ -18,7 +18,7 @@ import numpy as np
 from mle_star.data.layout import Layout, labels_of
 from mle_star.data.place import DataFolder, share
 from mle_star.data.rows import TableRows, no_rows, read_rows
-from mle_star.data.tables import TEST_NAME, Form, Unsupported, test_name
+from mle_star.data.tables import TEST_NAME, Form, Unsupported, name_of_test
 from mle_star.holdout.keys import KeyFiles, Numbers, find_key_files, fresh_keys, label_files, numbers_of
 from mle_star.holdout.related import Known, Rule, moments_in, wanted_columns
 from mle_star.holdout.split import FEWEST_ROWS, Split, find_rule, split_rows
@@ -285,7 +285,7 @@ class Data:
             called = {key: (made or self.train).typed(key, self._called(view))}
         if made is None:
             table, columns = self.train.table, tuple(c for c in self.train.table.columns if c not in gone)
-            name = test_name(table)
+            name = name_of_test(table)
             made = no_rows(name, columns, table.form) if name == TEST_NAME else self.train.empty(name, columns)
         rows = self.train.edited(view.hidden, made, gone, called)
         made.holding(rows, behind_own=True).write(view.folder / made.table.name, self._positions(view))
