@@ -279,7 +279,8 @@ async def _try_candidate(index: int, model: RetrievedModel, *, failed: str = "")
     `failed` is how an earlier script around this model has ended. A script's file name is always the same, hence the
     directory.
     """
-    with scope(work_dir=Path(prepare_path_directory(current_run().run_dir / "work", f"candidate-{index}"))) as run:
+    work_dir = Path(prepare_path_directory(current_run().run_dir / "work", f"candidate-{index}"))
+    with scope(work_dir=work_dir) as run:
         remark = SIMPLER.format(failed) if failed else ""
         written = generate_candidate(run.task, model, run.config, remark=remark)
         script, result = await safety.check_and_evaluate(await written)

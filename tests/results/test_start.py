@@ -19,7 +19,7 @@ import pandas
 import pytest
 from nbclient import NotebookClient
 
-from mle_star import ConfigError, PipelineConfig, Run, fit
+from mle_star import ConfigError, PipelineConfig, Run, fit, load_model
 from mle_star.cli.app import main
 from mle_star.cli.model import WRITTEN
 from mle_star.cli.options import Shown
@@ -399,9 +399,9 @@ print(f"Final Validation Performance: {level}")
     assert expected is not None and expected.measured == "harness" and expected.low is not None
     assert expected.score == pytest.approx(-math.log(0.5 * 0.25 * 0.25) / 3, abs=0.05)
     assert baseline is not None and baseline.measure.score == pytest.approx(math.log(3), abs=0.01)
-    answers = run.predict(pandas.DataFrame({"size": [1, 2]}))
-    chances = {"3": 0.25, "art, film": 0.25, "news": 0.5}
+    answers, chances = run.predict(pandas.DataFrame({"size": [1, 2]})), {"3": 0.25, "art, film": 0.25, "news": 0.5}
     assert {name: list(answers[name]) for name in answers} == {name: [one, one] for name, one in chances.items()}
+    assert [load_model(run.path).example[name] for name in chances] == ["0.3333"] * 3, "as scripts were shown"
 
 
 def test_predictions_are_written_as_the_name_of_the_file_says(tmp_path: Path, house_run: Run, capsys: Captured) -> None:

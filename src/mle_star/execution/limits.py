@@ -195,7 +195,8 @@ class DiskQuota:
             if self.breach:
                 await process.stop(b"c", self._limits.hurry_seconds + 1.0)
                 return
-            pause = min(MOST_PAUSE_SECONDS, max(2 * FIRST_LOOK_SECONDS, (time.monotonic() - begun) / SHARE_OF_A_CORE))
+            took = time.monotonic() - begun
+            pause = min(MOST_PAUSE_SECONDS, max(2 * FIRST_LOOK_SECONDS, took / SHARE_OF_A_CORE))
 
     def look(self, pid: int) -> str:
         """Why the script below `pid` must end; empty as long as it may run."""

@@ -199,7 +199,8 @@ def link_input_data(data_dir: str, working_dir: str, *, ours: Path | None = None
 
 def hidden_from(run_dir: Path, whole: str | Path, shown: DataFolder) -> tuple[str, ...]:
     """What a script must not see, wherever it lies: the records of runs, and the whole data where a part is shown."""
-    return (str(records_of(run_dir.resolve())), *([] if shown.root == Path(whole).resolve() else [str(whole)]))
+    labels = [] if shown.root == Path(whole).resolve() else [str(whole)]
+    return (str(records_of(run_dir.resolve())), *labels)
 
 
 def linked_places(shown: Path) -> list[str]:

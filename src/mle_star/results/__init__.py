@@ -111,11 +111,11 @@ class Model:
 
     @property
     def example(self) -> dict[str, str]:
-        """A row of a submission: the first of the task's sample, else the usual value of each target."""
+        """A row of a submission: the first of the task's sample, else what views write where the task has none."""
         if self.layout.sample is not None:
             return {name: str(cells[0]) if cells else "" for name, cells in self.layout.sample.sample.items()}
         usual = {name: Counter(map(str, self._labels(name))).most_common(1)[0][0] for name in self.targets}
-        answers = {name: usual.get(name, "0.5") for name in self.layout.answers}
+        answers = {name: usual.get(name, f"{1 / len(self.layout.answers):.4f}") for name in self.layout.answers}
         return {self.layout.key: "", **answers} if self.layout.key else answers
 
     def _labels(self, target: str) -> list[Any]:

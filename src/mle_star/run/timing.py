@@ -50,7 +50,7 @@ LEAST_SHARE, LEAST_SECONDS = 0.05, 10.0
 libraries. An ensemble trains the models of several scripts, and is told twice that."""
 STUDY_RUNS, STUDY_CALLS, STUDY_SHARE = 3.0, 2.0, 0.2
 """A study takes about so many runs of the solution, and so many calls. All studies of a path may take this share of the
-time of Phase 2. They may take less where paths wait for each other's scripts."""
+time of Phase 2: less where paths wait for each other's scripts, and half of it where one script runs at a time."""
 ATTEMPT_CALLS, LONG_CALLS = 2.0, 4.0
 """An attempt takes two calls. Calls count as slow where four of them take as long as a run of the solution."""
 ENSEMBLE_TIMES = 1.2

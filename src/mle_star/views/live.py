@@ -74,8 +74,8 @@ class Follower:
             return EVENT_ADAPTER.validate_json(line)
         except ValidationError:
             damage = f"{self.folder.journal.name}, line {self.story.heard + 1}: cannot be read"
-            # a later moment would look as if time had passed
-            return Notice(at=self.story.spent.last.get("", datetime.now(timezone.utc)), level="error", message=damage)
+            at = self.story.spent.last.get("", datetime.now(timezone.utc))  # later, it would seem that time has passed
+            return Notice(at=at, level="error", message=damage)
 
 
 class RunPages:
